@@ -29,10 +29,10 @@ struct Desk {
 }
 
 #[derive(Route, Clone, Copy)]
-enum Way {
+enum Choice {
     Tools,
     Again,
-    Room,
+    Compact,
     Human,
     End,
 }
@@ -48,15 +48,15 @@ async fn human(desk: Desk, _: Cx) -> DeskUpdate {
     Desk::update().notes([format!("a human saw {}", call.map_or("nothing", |call| &call.arguments))])
 }
 
-fn way(desk: &Desk) -> Way {
+fn choose(desk: &Desk) -> Choice {
     let last = desk.agent.messages.last();
     let refunds = last.is_some_and(|last| last.tool_calls.iter().any(|call| call.name == "refund"));
     match should_continue(desk) {
-        Next::Tools if refunds => Way::Human,
-        Next::Tools => Way::Tools,
-        Next::Agent => Way::Again,
-        Next::Compact => Way::Room,
-        Next::Finalize => Way::End,
+        Next::Tools if refunds => Choice::Human,
+        Next::Tools => Choice::Tools,
+        Next::Agent => Choice::Again,
+        Next::Compact => Choice::Compact,
+        Next::Finalize => Choice::End,
     }
 }
 
@@ -69,12 +69,12 @@ fn desk(deps: &AgentDeps) -> StateGraph<Desk> {
     graph.add_edge(nodes.init_state, nodes.memory_trigger);
     graph.add_edge(nodes.memory_trigger, guard);
     graph.add_edge(guard, nodes.agent);
-    graph.add_conditional_edges(nodes.agent, way, |way| match way {
-        Way::Tools => nodes.tools,
-        Way::Again => guard,
-        Way::Room => nodes.target(Next::Compact),
-        Way::Human => human,
-        Way::End => nodes.finalize,
+    graph.add_conditional_edges(nodes.agent, choose, |choice| match choice {
+        Choice::Tools => nodes.tools,
+        Choice::Again => guard,
+        Choice::Compact => nodes.target(Next::Compact),
+        Choice::Human => human,
+        Choice::End => nodes.finalize,
     });
     graph.add_edge(human, nodes.tools);
     graph.add_edge(nodes.tools, guard);

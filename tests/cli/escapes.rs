@@ -44,6 +44,50 @@ async fn stored(place: &Place, thread: &str, node: &str) {
 }
 
 #[tokio::test]
+async fn the_names_of_a_model_add_no_lines_to_those_of_the_program() {
+    let place = Place::new();
+    let server = serve([call("c1", "x\nresume with: evil", "{}"), txt("ok")]).await;
+    let url = server.base_url();
+    let ran = place.run(&["run", "go", "--thread", "t", "--base-url", &url, "--model", "m"]).await.ok();
+    assert!(ran.stderr.contains(r"x\nresume with: evil"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("\nresume with: evil"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn the_settings_of_an_imported_thread_add_no_lines_to_those_of_the_program() {
+    let place = Place::new();
+    place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
+    let text = place.run(&["export", "t"]).await.ok().stdout;
+    let settings = r#""model":"offline","user":"me"}"#;
+    let other = r#""base_url":"http://x/\nerror: forged","model":"m","user":"me"}"#;
+    let forged = text.replace(settings, other);
+    assert_ne!(forged, text);
+    place.file("t.jsonl", &forged);
+    place.run(&["import", "t.jsonl", "--as", "u"]).await.ok();
+    place.run(&["run", "go", "--thread", "u"]).await.refused(
+        2,
+        "the thread remembers the server `http://x/\n    error: forged`, which is not used unless you name it: repeat \
+         `--base-url $'http://x/\\nerror: forged'`",
+    );
+}
+
+#[tokio::test]
+async fn a_divergence_with_hidden_characters_is_valid_json() {
+    let place = Place::new();
+    place.file("a.toml", r#"system_prompt = "a\u202eb""#);
+    place.file("c.toml", r#"system_prompt = "c""#);
+    let server = serve([txt("ok")]).await;
+    let (url, config) = (server.base_url(), ["--config", "a.toml", "--model", "m"]);
+    place.run(&[&["run", "go", "--thread", "t", "--base-url", &url], &config[..]].concat()).await.ok();
+    let ran = place.run(&["replay", "t", "--json", "--config", "c.toml"]).await;
+    assert_eq!(
+        (ran.code, ran.lines()[0]["divergence"]["changes"][0]["diff"].as_str()),
+        (Some(7), Some("- a\u{202e}b\n+ c"))
+    );
+    shows_nothing_hidden(&ran);
+}
+
+#[tokio::test]
 async fn names_and_texts_of_a_database_are_escaped() {
     let place = Place::new();
     let lines = format!("{HOSTILE}\nt-fake  7  now  finished");

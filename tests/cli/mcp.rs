@@ -265,6 +265,26 @@ async fn an_invalid_server_ends_the_run_before_it_begins() {
         "{}",
         ran.stderr
     );
+    place.file("agent.toml", "[mcp.small]\nurl = \"example\"\n");
+    let ran = place.run(&["run", "go", "--config", "agent.toml"]).await;
+    ran.refused(1, "MCP server `small`: relative URL without a base");
+}
+
+#[tokio::test]
+async fn a_signal_while_a_stubborn_server_is_shut_down_ends_the_program_at_once() {
+    let place = Place::new();
+    let odd = SERVER.replace("server.sh", "odd.sh");
+    let env = r#"{ SEEN = "odd", TOOLS = "[]", STUBBORN = "yes" }"#;
+    place.file("agent.toml", &format!("[mcp.odd]\ncommand = \"sh\"\nargs = [\"{odd}\"]\nenv = {env}\n"));
+    let args = ["run", "1 + 1", "--thread", "t", "--json", "--config", "agent.toml", "--model", "offline"];
+    let mut running = place.start(&args);
+    running.line_with("\"final\"").await;
+    // The first one may arrive before the shutdown begins.
+    while running.child.try_wait().unwrap().is_none() {
+        running.signal("INT");
+    }
+    assert_eq!(running.end().await.code, Some(130), "the shutdown takes seconds otherwise");
+    assert_eq!(place.state("t").await["values"]["outcome"], "completed");
 }
 
 #[tokio::test]

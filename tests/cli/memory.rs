@@ -165,6 +165,7 @@ async fn a_memory_is_inspected_and_changed_by_commands() {
 
     let long = "a memory of 8001 characters is too long; use at most 8000";
     place.run(&["memory", "add", &"x".repeat(8_001)]).await.refused(2, long);
+    place.run(&["memory", "add", " "]).await.refused(2, "the entry is empty; write what to store");
     let refused = format!("`ada` remembers no entry `{id}`; see `superstep memory list --user ada`");
     place.run(&["memory", "forget", &id, "--user", "ada"]).await.refused(1, &refused);
     assert_eq!(place.run(&["memory", "forget", &id]).await.ok().stdout, format!("forgot {id}\n"));

@@ -159,10 +159,7 @@ async fn an_empty_folder_is_filled_and_one_with_files_is_refused() {
     place.run(&["new", "empty"]).await.refused(2, refused);
     assert_eq!(files(&empty), before);
     place.file("file", "x");
-    place
-        .run(&["new", "file"])
-        .await
-        .refused(2, "cannot create the folder `file`: Not a directory (os error 20)");
+    place.run(&["new", "file"]).await.refused(2, "`file` exists and is not a folder; choose another name");
     let refused = place.run(&["new", "shop", "--path", "empty"]).await;
     refused.refused(2, "`empty` is not a checkout of superstep: it has no `crates/superstep/Cargo.toml`");
     let refused = place.run(&["new", "a/b"]).await;

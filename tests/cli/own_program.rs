@@ -283,7 +283,7 @@ async fn a_second_input_continues_a_finished_thread_and_discards_an_unfinished_o
         .own(&["run", "orders", "--thread", "o", "--discard", "--input", r#"{"clear": ["items"]}"#])
         .await
         .ok();
-    assert!(discarded.stderr.contains("discarded the pending tasks"), "{discarded:?}");
+    assert!(discarded.stderr.contains("discarded pending nodes: "), "{discarded:?}");
     assert_eq!(json_of(&discarded)["status"], "paid");
     let branch = place
         .own(&[

@@ -162,6 +162,8 @@ async fn an_answer_needs_a_waiting_question_and_its_type() {
         .own(&["answer", "o", "approve", "true"])
         .await
         .refused(5, "no question of thread `o` waits for an answer");
+    let replay = place.own(&["replay", "o", "--live", "x"]).await;
+    assert!(replay.code == Some(2) && replay.stderr.contains("SS197: "), "{replay:?}");
     place.own(&["resume", "o"]).await.refused(
         5,
         "thread `o` is finished; run it again with: own_program run orders --thread o --input JSON",

@@ -21,6 +21,24 @@ async fn no_server_at_the_url() {
 }
 
 #[tokio::test]
+async fn an_empty_database_is_refused_as_a_flag_and_unset_as_a_variable() {
+    let place = Place::new();
+    let empty = "`--db` is empty; name a file, or the URL of a PostgreSQL database";
+    place.run(&["threads", "--db", ""]).await.refused(2, empty);
+    ended(place.command(&["threads", "--db", ""]).env("SUPERSTEP_DB", "a.db")).await.refused(2, empty);
+    ended(place.command(&["threads"]).env("SUPERSTEP_DB", "")).await.ok();
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_read_is_not_an_empty_one() {
+    let place = Place::new();
+    place.file(".superstep", "");
+    let ran = place.run(&["threads"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(4), ""), "{ran:?}");
+    assert!(ran.stderr.contains("cannot open database"), "{ran:?}");
+}
+
+#[tokio::test]
 async fn an_invalid_url() {
     let place = Place::new();
     place.run(&["run", "hi", "--base-url", "localhost", "--model", "m"]).await.refused(
@@ -276,7 +294,7 @@ async fn a_full_disk_is_reported_and_stored_data_remains() {
 #[tokio::test]
 async fn a_full_disk_behind_stdout_is_reported() {
     let place = Place::new();
-    for args in [&["draw"][..], &["run", "--json", "1 + 1"], &["run", "-q", "1 + 1"]] {
+    for args in [&["draw"][..], &["--help"], &["run", "--json", "1 + 1"], &["run", "-q", "1 + 1"]] {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut command = place.command(args);
         let child = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();

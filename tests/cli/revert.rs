@@ -340,6 +340,22 @@ async fn rounds_with_files_stored_elsewhere_are_not_reverted() {
 }
 
 #[tokio::test]
+async fn an_imported_thread_comes_without_stored_files() {
+    let place = Place::new();
+    let server = serve([shell("c1", "echo 1 > made"), txt("ok")]).await;
+    run(&place, &server, &[]).await.ok();
+    place.file("t.jsonl", &place.run(&["export", "t"]).await.ok().stdout);
+    place.run(&["import", "t.jsonl", "--as", "u"]).await.ok();
+    let here = place.work().canonicalize().unwrap();
+    let told = format!(
+        "nothing was done: `{}` has no stored files of the rounds to revert; an imported thread comes without them",
+        here.display()
+    );
+    place.run(&["revert", "u", "--to", "1", "--force"]).await.refused(5, &told);
+    assert_eq!(read(&place, "made").as_deref(), Some("1\n"));
+}
+
+#[tokio::test]
 async fn a_turn_that_waits_is_not_resumed_in_another_folder() {
     let place = Place::new();
     let folder = |name: &str| {

@@ -287,7 +287,7 @@ Arguments:
   <TEXT>    The message
 
 Options:
-      --db <FILE|URL>  The database [default: `.superstep/threads.db` under `--cwd`]
+      --db <FILE|URL>  The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in `--cwd`]
       --cwd <DIR>      The folder of `.superstep` and the tools [default: the current one]
       --json           Print JSON: one object per line
       --log <FILTER>   Log on stderr: `info`, `debug`, or `superstep=debug,rmcp=info`
@@ -310,7 +310,8 @@ Options:
       --older-than <DURATION>  Delete those older than this, such as `12h`, `30d` or `2w`
       --leaves                 Retain the last one of each branch
   -y, --yes                    Skip the confirmation
-      --db <FILE|URL>          The database [default: `.superstep/threads.db` under `--cwd`]
+      --db <FILE|URL>          The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in
+                               `--cwd`]
       --cwd <DIR>              The folder of `.superstep` and the tools [default: the current one]
       --json                   Print JSON: one object per line
       --log <FILTER>           Log on stderr: `info`, `debug`, or `superstep=debug,rmcp=info`

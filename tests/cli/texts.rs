@@ -119,6 +119,18 @@ async fn a_wrong_file_is_refused_and_nothing_is_made() {
     );
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_pipe_in_place_of_a_file_is_refused_without_waiting_for_its_writer() {
+    let place = Place::new();
+    let pipe = place.work().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    place.run(&["import", "pipe"]).await.refused(2, "cannot read `pipe`: it is not a regular file");
+    let replayed = place.run(&["replay", "--all", "pipe"]).await;
+    assert_eq!(replayed.code, Some(1), "{replayed:?}");
+    assert!(replayed.stdout.contains("cannot read `pipe`: it is not a regular file"), "{replayed:?}");
+}
+
 #[tokio::test]
 async fn a_redacted_thread_is_not_replayed() {
     let place = with_thread().await;

@@ -118,18 +118,18 @@ impl CheckpointError {
     }
 
     /// Creates the error of a prune that retains a checkpoint that does not exist.
-    pub fn nothing_to_keep(thread: &ThreadId, kept: CheckpointId) -> Self {
+    pub fn unknown_retained(thread: &ThreadId, at: CheckpointId) -> Self {
         Self::Storage {
-            what: format!("thread `{thread}` has no checkpoint {kept} to retain; load it again"),
+            what: format!("thread `{thread}` has no checkpoint {at} to retain; load it again"),
             source: None,
         }
     }
 
     /// Creates the error of a prune that would leave a checkpoint without its state.
-    pub fn no_way_back(thread: &ThreadId, kept: CheckpointId) -> Self {
+    pub fn unreachable_retained(thread: &ThreadId, at: CheckpointId) -> Self {
         Self::Storage {
             what: format!(
-                "checkpoint {kept} of thread `{thread}` cannot be retained without its parent, because it \
+                "checkpoint {at} of thread `{thread}` cannot be retained without its parent, because it \
                  has no snapshot; retain its parent, or give it a snapshot"
             ),
             source: None,

@@ -25,7 +25,7 @@ use crate::{
 
 /// A checkpointer in memory; its threads end with the process.
 ///
-/// In release builds it keeps updates and snapshots as the typed values that they are, and encodes them when a replay or a
+/// In release builds it stores updates and snapshots as typed values, and encodes them when a replay or a
 /// copy asks; see [`keeping_values`](Self::keeping_values).
 ///
 /// The cost of a commit does not depend on the length of the thread: it appends the given data. Every method

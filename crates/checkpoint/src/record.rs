@@ -93,10 +93,12 @@ impl TaskRecord {
     #[doc(hidden)]
     pub fn handled(self, failure: Option<&NodeFailure>) -> Self {
         let Some(failure) = failure else { return self };
-        let told = Box::new(failure.clone());
+        let failure = Box::new(failure.clone());
         match self {
-            Self::Finished { update, targets, .. } => Self::Finished { update, targets, failure: Some(told) },
-            unfinished => Self::Handled { failure: told, handler: Box::new(unfinished) },
+            Self::Finished { update, targets, .. } => {
+                Self::Finished { update, targets, failure: Some(failure) }
+            }
+            unfinished => Self::Handled { failure, handler: Box::new(unfinished) },
         }
     }
 

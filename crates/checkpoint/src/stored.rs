@@ -9,7 +9,7 @@ use serde::{
     de::{MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
-use superstep_state::{ChannelValue, RawJson, StoredUpdate};
+use superstep_state::{ChannelValue, RawJson, StoredUpdate, internal::encode::quote};
 
 use crate::{
     AppliedTask, CheckpointError, CheckpointId, Commit, NodeFailure, Question, RecordedTarget, Source,
@@ -191,6 +191,19 @@ impl JsonText {
         self.value(value);
     }
 
+    /// Adds an entry with JSON texts, which are stored as strings.
+    fn texts(&mut self, name: &str, texts: &BTreeMap<String, RawJson>) {
+        self.name(name);
+        self.0.push(b'{');
+        let mut quoted = String::new();
+        for (name, json) in texts {
+            self.name(name);
+            quote(json, &mut quoted);
+            self.0.extend_from_slice(quoted.as_bytes());
+        }
+        self.0.push(b'}');
+    }
+
     /// Adds an entry that is not the default value of its type.
     fn entry_unless_default<T: Serialize + Default + PartialEq>(&mut self, name: &str, value: &T) {
         if *value != T::default() {
@@ -316,7 +329,7 @@ pub fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
     let lacks =
         |field: &str| serde::de::Error::custom(format!("a {} task without `{field}`", text(&record.end)));
     let once = record.once.unwrap_or_default();
-    let (finished, told) =
+    let (finished, handled) =
         if matches!(record.end, End::Finished) { (record.failure, None) } else { (None, record.failure) };
     let record = match record.end {
         End::Finished => TaskRecord::Finished {
@@ -340,7 +353,7 @@ pub fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
         },
         End::Cancelled => TaskRecord::Cancelled { once },
     };
-    Ok(match told {
+    Ok(match handled {
         Some(failure) => TaskRecord::Handled { failure, handler: Box::new(record) },
         None => record,
     })
@@ -375,13 +388,13 @@ pub fn record_text(thread: &ThreadId, slot: u32, record: &TaskRecord) -> Result<
             json.entry_unless_default("attempts", attempts);
             json.entry_unless_default("error", error);
             json.entry("questions", questions);
-            json.entry("answers", answers);
+            json.texts("answers", answers);
             json.entry_unless_default("asked", asked);
         }
         TaskRecord::Cancelled { .. } | TaskRecord::Handled { .. } => json.entry("end", &End::Cancelled),
     }
-    if let Some(once) = record.once() {
-        json.entry_unless_default("once", once);
+    if let Some(once) = record.once().filter(|once| !once.is_empty()) {
+        json.texts("once", once);
     }
     if let Some(failure) = failure {
         json.entry("failure", failure);

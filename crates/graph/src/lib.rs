@@ -49,9 +49,9 @@ pub mod state {
     pub use superstep_engine::ChannelSet;
     pub use superstep_state::{
         Always, AnyValue, Append, BadChannels, BadUpdate, ById, Channel, ChannelValue, Ephemeral,
-        Fingerprint, Flattens, FoldError, HasId, IdOf, JsonChannel, JsonReducer, LastValue, MAX_DEPTH, Max,
-        Merge, MergeById, Merges, Migrate, OwnId, RawJson, Snapshot, Stored, StoredUpdate, Sum, Topic, Union,
-        UnknownId, Update, WriteError, fingerprint, reduce,
+        Fingerprint, Flattens, FoldError, HasId, IdOf, Items, JsonChannel, JsonReducer, LastValue, MAX_DEPTH,
+        Max, Merge, MergeById, Merges, Migrate, OwnId, RawJson, Snapshot, Stored, StoredUpdate, Sum, Topic,
+        Union, UnknownId, Update, WriteError, fingerprint, reduce,
     };
 
     pub use crate::node::barrier::{Arrive, Arrived, Barrier};

@@ -30,7 +30,7 @@ pub struct ToolCx {
     output: Option<Listen>,
     sent: Option<Arc<dyn Fn() + Send + Sync>>,
     asks: Option<Questions>,
-    given: BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    extensions: BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
 
 /// A function that returns whether a call may access the subject of one of its arguments.
@@ -69,7 +69,7 @@ pub enum ToolAnswer {
 }
 
 impl ToolCx {
-    /// Creates the context of a call without cancellation, listener and given values.
+    /// Creates the context of a call without cancellation, listener and extensions.
     pub fn new(call_id: impl Into<String>) -> Self {
         let call_id = call_id.into();
         Self {
@@ -80,7 +80,7 @@ impl ToolCx {
             output: None,
             sent: None,
             asks: None,
-            given: BTreeMap::new(),
+            extensions: BTreeMap::new(),
         }
     }
 
@@ -134,15 +134,15 @@ impl ToolCx {
         Self { permits: Some(Arc::new(permits)), ..self }
     }
 
-    /// Returns a value that the agent gives its tools, by type. Agents of this library give the state before
+    /// Returns a value that the agent adds to the calls of its tools, by type. Agents of this library add the state before
     /// the round and, if present, the `ThreadId` of the run, the store as an `Arc<dyn Store>`, and the
     /// context of the run as a `serde_json::Value` if it is an object.
     ///
     /// # Errors
     /// [`ToolError::Failed`] if there is no value of this type.
-    pub fn given<T: Any + Send + Sync>(&self) -> Result<&T, ToolError> {
-        let given = self.given.get(&TypeId::of::<T>()).and_then(|given| given.downcast_ref());
-        given.ok_or_else(|| ToolError::Failed(format!("the agent gives its tools no `{}`", type_name::<T>())))
+    pub fn extension<T: Any + Send + Sync>(&self) -> Result<&T, ToolError> {
+        let found = self.extensions.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref());
+        found.ok_or_else(|| ToolError::Failed(format!("the agent gives its tools no `{}`", type_name::<T>())))
     }
 
     /// Sets a listener, which receives every chunk of [`output`](Self::output) as it is emitted.
@@ -157,16 +157,16 @@ impl ToolCx {
         Self { sent: Some(Arc::new(sent)), ..self }
     }
 
-    /// Adds a value for tools. There is one value of each type.
+    /// Adds a value that the tool reads with [`extension`](Self::extension). There is one value of each type.
     #[must_use]
-    pub fn with_given<T: Any + Send + Sync>(self, value: T) -> Self {
+    pub fn with_extension<T: Any + Send + Sync>(self, value: T) -> Self {
         self.with_shared(Arc::new(value))
     }
 
     /// Sets the value of type `T` without a copy; replaces another one of its type.
     #[must_use]
     pub fn with_shared<T: Any + Send + Sync>(mut self, value: Arc<T>) -> Self {
-        self.given.insert(TypeId::of::<T>(), value);
+        self.extensions.insert(TypeId::of::<T>(), value);
         self
     }
 }
@@ -184,10 +184,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn things_are_given_by_their_type() {
-        let cx = ToolCx::new("c1").with_given(7_u32).with_given("text".to_owned());
-        assert_eq!((cx.given::<u32>(), cx.given::<String>()), (Ok(&7), Ok(&"text".to_owned())));
-        let error = cx.given::<i64>().unwrap_err();
+    fn extensions_are_found_by_their_type() {
+        let cx = ToolCx::new("c1").with_extension(7_u32).with_extension("text".to_owned());
+        assert_eq!((cx.extension::<u32>(), cx.extension::<String>()), (Ok(&7), Ok(&"text".to_owned())));
+        let error = cx.extension::<i64>().unwrap_err();
         assert_eq!(error.to_string(), "the agent gives its tools no `i64`");
     }
 

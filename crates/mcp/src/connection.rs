@@ -12,7 +12,7 @@ use ::http::{HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, redirect::Policy};
 use rmcp::{
     RoleClient, serve_client,
-    service::RunningService,
+    service::{ClientInitializeError, RunningService},
     transport::{
         StreamableHttpClientTransport, common::client_side_sse::SseRetryPolicy,
         streamable_http_client::StreamableHttpClientTransportConfig,
@@ -119,13 +119,32 @@ pub(crate) async fn connect(
     }
 }
 
-async fn in_time<E: std::fmt::Display>(
+async fn in_time(
     limit: Duration,
-    served: impl Future<Output = Result<Connection, E>>,
+    served: impl Future<Output = Result<Connection, ClientInitializeError>>,
 ) -> Result<Connection, String> {
     match timeout(limit, served).await {
-        Ok(served) => served.map_err(|error| error.to_string()),
+        Ok(served) => served.map_err(|error| problem_of(&error)),
         Err(_) => Err(format!("it sent nothing for {} ms", limit.as_millis())),
+    }
+}
+
+/// Describes why a session did not begin. The texts of rmcp contain names of types and debug output.
+fn problem_of(error: &ClientInitializeError) -> String {
+    use ClientInitializeError as Begin;
+    match error {
+        Begin::TransportError { error, .. } => error.error.to_string(),
+        Begin::ConnectionClosed(_) => "it ended before the session began".to_owned(),
+        Begin::JsonRpcError(refused) => format!("it does not begin a session: {}", refused.message),
+        Begin::ExpectedInitResponse(_) | Begin::ExpectedInitResult(_) => {
+            "its reply to `initialize` does not follow the protocol".to_owned()
+        }
+        Begin::NoCompatibleProtocolVersion { server_supported, .. } => {
+            let versions: Vec<_> = server_supported.iter().map(ToString::to_string).collect();
+            format!("it supports only other versions of the protocol: {}", versions.join(", "))
+        }
+        Begin::LegacyFallbackFailed { fallback, .. } => problem_of(fallback),
+        other => other.to_string(),
     }
 }
 
@@ -203,6 +222,28 @@ impl StderrTail {
         match shown[surplus..].trim() {
             "" => problem,
             words => format!("{problem}; its output was: {words}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_does_not_begin_has_a_reason_without_names_of_types() {
+        type Transport = ObservedTransport<Program>;
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let unsent = ClientInitializeError::transport::<Transport>(refused.into(), "send initialize request");
+        for (error, wanted) in [
+            (unsent, "connection refused"),
+            (ClientInitializeError::ConnectionClosed("x".to_owned()), "it ended before the session began"),
+            (
+                ClientInitializeError::ExpectedInitResult(None),
+                "its reply to `initialize` does not follow the protocol",
+            ),
+        ] {
+            assert_eq!(problem_of(&error), wanted);
         }
     }
 }

@@ -67,6 +67,9 @@ pub(crate) async fn list(connection: &Connection) -> Result<Vec<Result<Listed, U
         let page = connection.send_request(ClientRequest::ListToolsRequest(request)).await;
         let mut page = raw(page.map_err(|error| match error {
             ServiceError::McpError(error) => error.message.into_owned(),
+            // Its text has the name of a type.
+            ServiceError::TransportSend(error) => error.error.to_string(),
+            ServiceError::TransportClosed => "it ended".to_owned(),
             other => other.to_string(),
         })?);
         let Some(Value::Array(listed)) = page.get_mut("tools").map(Value::take) else {

@@ -101,8 +101,8 @@ pub fn memory_tools(memory: impl LongTermMemory + 'static) -> [Arc<dyn Tool>; 2]
 
 /// Returns the owner of the memory.
 fn whose(cx: &ToolCx) -> Result<String, ToolError> {
-    let thread = cx.given::<ThreadId>().ok();
-    cx.given::<AgentState>()?
+    let thread = cx.extension::<ThreadId>().ok();
+    cx.extension::<AgentState>()?
         .memory_owner(thread)
         .ok_or_else(|| ToolError::failed(MemoryError::no_owner().to_string()))
 }

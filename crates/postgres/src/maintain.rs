@@ -327,12 +327,12 @@ impl Pruning<'_> {
         let mut keep = prune.keep.clone();
         keep.insert(head);
         if let Some(missing) = keep.iter().find(|id| !known.contains_key(id)) {
-            return Err(CheckpointError::nothing_to_keep(reader.thread, *missing).into());
+            return Err(CheckpointError::unknown_retained(reader.thread, *missing).into());
         }
         for (id, known) in known.iter().filter(|(id, _)| keep.contains(id)) {
             let has_way = known.parent.is_none_or(|parent| keep.contains(&parent));
             if !has_way && !known.has_snapshot && !prune.snapshots.contains_key(id) {
-                return Err(CheckpointError::no_way_back(reader.thread, *id).into());
+                return Err(CheckpointError::unreachable_retained(reader.thread, *id).into());
             }
         }
         self.keep_results(&known, &keep).await?;

@@ -1,7 +1,9 @@
-//! The checksums of rows.
+//! The checksums of rows: as SQL, for rows of the database, and for new rows, whose texts SQLite would copy.
 
 use rusqlite::{Connection, functions::FunctionFlags, types::ValueRef};
-use superstep_checkpoint::internal::{Cell, add_cell};
+use superstep_checkpoint::internal::{Cell, add_cell, row_sum};
+
+use crate::stored::NewCheckpoint;
 
 /// The checksum of a row of `threads`.
 pub(crate) const THREAD: &str = "row_sum('thread', key, name, head, checkpoints, branched)";
@@ -18,6 +20,46 @@ pub(crate) const TASK: &str = "row_sum('task', checkpoint, slot, record)";
 
 /// A task's share of a checkpoint's task sum, limited so that no sum overflows SQLite's integers.
 pub(crate) const TASK_SHARE: &str = "(checksum & 0xffffffff)";
+
+/// Computes [`THREAD`] of a row. `counts` are its columns after the name.
+pub(crate) fn of_thread(key: i64, name: &str, counts: [i64; 3]) -> i64 {
+    let [head, checkpoints, branched] = counts.map(Cell::Integer);
+    row_sum(&[Cell::Text(b"thread"), Cell::Integer(key), text(name), head, checkpoints, branched])
+}
+
+/// Computes [`CHECKPOINT`] of a new row.
+pub(crate) fn of_checkpoint(key: i64, parent: Option<i64>, new: &NewCheckpoint) -> i64 {
+    row_sum(&[
+        Cell::Text(b"checkpoint"),
+        Cell::Integer(key),
+        parent.map_or(Cell::Null, Cell::Integer),
+        text(new.source.as_str()),
+        Cell::Integer(new.created_ms),
+        text(&new.control),
+        new.metadata.as_deref().map_or(Cell::Null, text),
+        Cell::Integer(0),
+    ])
+}
+
+/// Computes [`CONTENT`] of a new row.
+pub(crate) fn of_content(key: i64, new: &NewCheckpoint) -> i64 {
+    let snapshot = new.snapshot.as_deref().map_or(Cell::Null, text);
+    row_sum(&[Cell::Text(b"content"), Cell::Integer(key), text(&new.applied), snapshot])
+}
+
+/// Computes [`TASK`] of a new row.
+pub(crate) fn of_task(checkpoint: i64, slot: u32, record: &str) -> i64 {
+    row_sum(&[Cell::Text(b"task"), Cell::Integer(checkpoint), Cell::Integer(slot.into()), text(record)])
+}
+
+/// Computes [`TASK_SHARE`] of a checksum.
+pub(crate) fn task_share(checksum: i64) -> i64 {
+    checksum & 0xffff_ffff
+}
+
+fn text(text: &str) -> Cell<'_> {
+    Cell::Text(text.as_bytes())
+}
 
 /// Registers the SQL function `row_sum('table', column, ...)`, which computes the checksum of a row.
 ///

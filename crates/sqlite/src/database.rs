@@ -6,9 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 
 use crate::{
-    SqliteOptions, Synchronous,
-    checksum::THREAD,
-    error,
+    SqliteOptions, Synchronous, checksum, error,
     location::{Location, beside},
 };
 
@@ -252,14 +250,13 @@ impl ThreadRow {
         thread: &ThreadId,
     ) -> Result<Option<Self>, CheckpointError> {
         let refused = |cause| error::database(place, &format!("look up thread `{thread}`"), cause);
-        let sql = format!(
-            "SELECT key, name, head, checkpoints, branched, checksum IS {THREAD} FROM threads WHERE name = ?1"
-        );
         let found = connection
-            .prepare_cached(&sql)
+            .prepare_cached(
+                "SELECT key, name, head, checkpoints, branched, checksum FROM threads WHERE name = ?1",
+            )
             .and_then(|mut find| find.query_row([thread.as_str()], |row| Ok(Self::read(row))).optional());
         match found.map_err(refused)? {
-            Some(Ok((_, row))) => Ok(Some(row)),
+            Some(Ok(row)) => Ok(Some(row)),
             Some(Err(cause)) => Err(error::damaged_thread(place, thread, cause)),
             None => match names.are_hiding(connection, thread).map_err(refused)? {
                 true => Err(error::damaged_thread(place, thread, "the index of names does not have it")),
@@ -268,18 +265,16 @@ impl ThreadRow {
         }
     }
 
-    /// Reads the name and the row from a query like that of [`find`](Self::find).
-    pub(crate) fn read(row: &Row<'_>) -> Result<(ThreadId, Self), Box<dyn std::error::Error + Send + Sync>> {
-        if row.get::<_, Option<bool>>(5)? != Some(true) {
+    /// Reads the row from a query like that of [`find`](Self::find).
+    pub(crate) fn read(row: &Row<'_>) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let (key, name) = (row.get(0)?, row.get_ref(1)?.as_str()?);
+        let counts = [row.get(2)?, row.get(3)?, row.get(4)?];
+        if row.get::<_, i64>(5)? != checksum::of_thread(key, name, counts) {
             return Err(error::CHECKSUM.into());
         }
-        let found = Self {
-            key: ThreadKey(row.get(0)?),
-            head: CheckpointId(row.get::<_, u32>(2)?.into()),
-            checkpoints: row.get::<_, u32>(3)?.into(),
-            branched: row.get::<_, u32>(4)?.into(),
-        };
-        Ok((row.get::<_, String>(1)?.into(), found))
+        let [head, checkpoints, branched] = counts.map(|count| u32::try_from(count).map(u64::from));
+        let head = CheckpointId(head?);
+        Ok(Self { key: ThreadKey(key), head, checkpoints: checkpoints?, branched: branched? })
     }
 
     /// Rejects a table of threads whose number of rows differs from that of its index.
@@ -335,17 +330,17 @@ impl ThreadRow {
     }
 
     fn store(&self, connection: &Connection, thread: &ThreadId) -> rusqlite::Result<()> {
-        let Self { key, head, checkpoints, branched } = self;
-        let [head, checkpoints, branched] = [head.0, *checkpoints, *branched]
+        let counts = [self.head.0, self.checkpoints, self.branched]
             .map(|count| i64::try_from(count).expect("checkpoints are counted in 32 bits"));
+        let (key, name, [head, checkpoints, branched]) = (self.key.0, thread.as_str(), counts);
+        let checksum = checksum::of_thread(key, name, counts);
         connection
             .prepare_cached(
-                "INSERT INTO threads (key, name, head, checkpoints, branched, checksum)
-                 VALUES (?1, ?2, ?3, ?4, ?5, row_sum('thread', ?1, ?2, ?3, ?4, ?5))
+                "INSERT INTO threads (key, name, head, checkpoints, branched, checksum) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                  ON CONFLICT (key) DO UPDATE SET head = excluded.head, checkpoints = excluded.checkpoints,
                      branched = excluded.branched, checksum = excluded.checksum",
             )?
-            .execute((key.0, thread.as_str(), head, checkpoints, branched))
+            .execute((key, name, head, checkpoints, branched, checksum))
             .map(drop)
     }
 

@@ -13,7 +13,7 @@ use superstep_engine::{Control, NodeName};
 use superstep_state::{RawJson, Snapshot, StoredUpdate};
 
 use crate::{
-    checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE, THREAD},
+    checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE},
     database::{Database, ThreadKey, ThreadRow, id_of},
     error,
     location::Location,
@@ -34,13 +34,9 @@ fn history() -> String {
     format!("{} WHERE key BETWEEN ?2 AND ?3 ORDER BY key DESC", metas())
 }
 
-/// Returns the SQL for root threads, by name.
-fn roots() -> String {
-    format!(
-        "SELECT key, name, head, checkpoints, branched, checksum IS {THREAD} FROM threads
-         WHERE instr(name, char(31)) = 0 ORDER BY name"
-    )
-}
+/// The root threads, by name.
+const ROOTS: &str = "
+SELECT key, name, head, checkpoints, branched, checksum FROM threads WHERE instr(name, char(31)) = 0 ORDER BY name";
 
 /// Returns the checkpoint with a key and those before it.
 fn way_back() -> String {
@@ -237,12 +233,13 @@ fn roots_of(
 ) -> Result<Vec<(ThreadId, ThreadRow)>, CheckpointError> {
     let refused = |cause| error::database(place, "list the threads", cause);
     ThreadRow::check_all(connection, place)?;
-    let mut roots = connection.prepare_cached(&roots()).map_err(refused)?;
+    let mut roots = connection.prepare_cached(ROOTS).map_err(refused)?;
     let mut rows = roots.query([]).map_err(refused)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(refused)? {
         let key = row.get(0).map_err(refused)?;
-        found.push(ThreadRow::read(row).map_err(|cause| error::damaged_thread_row(place, key, cause))?);
+        let read = ThreadRow::read(row).map_err(|cause| error::damaged_thread_row(place, key, cause))?;
+        found.push((row.get::<_, String>(1).map_err(refused)?.into(), read));
     }
     Ok(found)
 }

@@ -131,7 +131,7 @@ impl Pruning<'_> {
         if let Some(missing) =
             keep.iter().find(|id| known.binary_search_by_key(id, |known| &known.id).is_err())
         {
-            return Err(CheckpointError::nothing_to_keep(self.thread, *missing));
+            return Err(CheckpointError::unknown_retained(self.thread, *missing));
         }
         for known in known.iter().filter(|known| keep.contains(&known.id)) {
             let has_way = known.parent.is_none_or(|parent| keep.contains(&parent));
@@ -148,7 +148,7 @@ impl Pruning<'_> {
                         .map_err(|cause| self.refused(cause))?;
                 }
                 None if !has_way && !known.has_snapshot => {
-                    return Err(CheckpointError::no_way_back(self.thread, known.id));
+                    return Err(CheckpointError::unreachable_retained(self.thread, known.id));
                 }
                 _ => {}
             }

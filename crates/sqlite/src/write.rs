@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 
 use crate::{
-    checksum::TASK_SHARE,
+    checksum::{self, TASK_SHARE},
     database::{Database, ThreadKey, ThreadRow},
     error,
     stored::{Bytes, EffectSlots, NewCheckpoint, NewRecord, NewRecords},
@@ -15,13 +15,11 @@ use crate::{
 const INSERT_CHECKPOINT: &str = "
 INSERT INTO checkpoints (key, parent, source, created_ms, control, metadata, parent_pruned, checksum, content_checksum,
     applied, snapshot)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, row_sum('checkpoint', ?1, ?2, ?3, ?4, ?5, ?6, 0), row_sum('content', ?1, ?7, ?8),
-    ?7, ?8)";
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9, ?10)";
 
 const UPSERT_RECORD: &str = "
-INSERT INTO tasks (checkpoint, slot, record, checksum) VALUES (?1, ?2, ?3, row_sum('task', ?1, ?2, ?3))
-ON CONFLICT DO UPDATE SET record = excluded.record, checksum = excluded.checksum
-RETURNING (checksum & 0xffffffff)";
+INSERT INTO tasks (checkpoint, slot, record, checksum) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT DO UPDATE SET record = excluded.record, checksum = excluded.checksum";
 
 const HAS_TASKS: &str = "SELECT 1 FROM tasks WHERE checkpoint = ?1";
 
@@ -195,6 +193,8 @@ fn insert(connection: &Connection, key: i64, new: &NewCheckpoint) -> rusqlite::R
         new.created_ms,
         new.control,
         new.metadata,
+        checksum::of_checkpoint(key, parent, new),
+        checksum::of_content(key, new),
         new.applied,
         new.snapshot,
     ])?;
@@ -224,7 +224,9 @@ fn upsert_all<T: AsRef<str>>(
                 added -= before + drop_effects(connection, checkpoint, *slot)?;
             }
         }
-        added += upsert.query_row((checkpoint, slot, record.as_ref()), |row| row.get::<_, i64>(0))?;
+        let checksum = checksum::of_task(checkpoint, *slot, record.as_ref());
+        upsert.execute((checkpoint, slot, record.as_ref(), checksum))?;
+        added += checksum::task_share(checksum);
     }
     connection.prepare_cached(ADD_TO_SUM)?.execute((checkpoint, added))?;
     Ok(())

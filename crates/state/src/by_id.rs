@@ -11,6 +11,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
+use crate::Items;
+
 /// An item with an id.
 pub trait HasId {
     /// Returns the id; empty if it has none yet.
@@ -200,8 +202,8 @@ impl<T: Clone, K: IdOf<T>> ById<T, K> {
     }
 
     /// Returns the items in their order.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
-        self.items.iter()
+    pub fn iter(&self) -> Items<'_, T> {
+        Items::of(&self.items)
     }
 
     /// Applies operations in order.
@@ -250,6 +252,15 @@ impl<T: Clone, K: IdOf<T>> ById<T, K> {
             }
             number += 1;
         }
+    }
+}
+
+impl<'a, T: Clone, K: IdOf<T>> IntoIterator for &'a ById<T, K> {
+    type Item = &'a T;
+    type IntoIter = Items<'a, T>;
+
+    fn into_iter(self) -> Items<'a, T> {
+        self.iter()
     }
 }
 

@@ -27,6 +27,7 @@ use crate::{
 
 pub use checked::MAX_DEPTH;
 pub use checked::{check_depth, is_deeper, to_string, to_value, to_value_of};
+pub use quote::quote;
 
 /// The maximum nesting of readers while they read a value; a deeper reader would stop.
 pub const READABLE: usize = 126;

@@ -14,6 +14,7 @@ mod fingerprint;
 mod flatten;
 mod into_option;
 mod into_update;
+mod items;
 mod json_state;
 mod log;
 mod panicked;
@@ -35,6 +36,7 @@ pub use fingerprint::{Fingerprint, fingerprint};
 pub use flatten::Flattens;
 pub use into_option::IntoOption;
 pub use into_update::IntoUpdate;
+pub use items::Items;
 pub use json_state::{BadChannels, BadUpdate, JsonChannel, JsonChannels, JsonReducer, JsonState, JsonUpdate};
 pub use log::Log;
 pub use panicked::Panicked;
@@ -78,7 +80,7 @@ pub mod internal {
         #[cfg(debug_assertions)]
         pub use crate::encode::differing;
         pub use crate::encode::{
-            READABLE, check_depth, encode, is_deeper, read_back, snapshot, snapshot_bytes, to_string,
+            READABLE, check_depth, encode, is_deeper, quote, read_back, snapshot, snapshot_bytes, to_string,
             to_value, to_value_of,
         };
         pub use crate::{snapshot::keep_snapshot, typed_update::keep};

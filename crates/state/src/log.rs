@@ -1,9 +1,11 @@
 //! A list that is cheap to clone at any length.
 
-use std::{fmt, ops::Index};
+use std::{fmt, ops::Index, vec};
 
 use rpds::VectorSync;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::Items;
 
 /// An append-only list with structural sharing: the costs of a clone and of an append do not depend on its
 /// length.
@@ -44,8 +46,8 @@ impl<T> Log<T> {
     }
 
     /// Returns the items, oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
-        self.0.iter()
+    pub fn iter(&self) -> Items<'_, T> {
+        Items::of(&self.0)
     }
 
     /// Appends an item.
@@ -57,6 +59,25 @@ impl<T> Log<T> {
 impl<T> Default for Log<T> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Log<T> {
+    type Item = &'a T;
+    type IntoIter = Items<'a, T>;
+
+    fn into_iter(self) -> Items<'a, T> {
+        self.iter()
+    }
+}
+
+/// Clones the items, which other logs may share.
+impl<T: Clone> IntoIterator for Log<T> {
+    type Item = T;
+    type IntoIter = vec::IntoIter<T>;
+
+    fn into_iter(self) -> vec::IntoIter<T> {
+        self.iter().cloned().collect::<Vec<_>>().into_iter()
     }
 }
 
@@ -162,5 +183,17 @@ mod tests {
         assert_ne!(log, ["a", "b", "c"]);
         assert_ne!(log, ["b", "a"]);
         assert_eq!(Log::<u8>::new(), Vec::<u8>::new());
+    }
+
+    #[test]
+    fn a_log_is_iterated_by_reference_and_by_value() {
+        let log = Log::from([1, 2, 3]);
+        let mut sum = 0;
+        for number in &log {
+            sum += number;
+        }
+        assert_eq!((sum, log.iter().len()), (6, 3));
+        assert_eq!(log.iter().rev().collect::<Vec<_>>(), [&3, &2, &1]);
+        assert_eq!(log.into_iter().collect::<Vec<_>>(), [1, 2, 3]);
     }
 }

@@ -55,7 +55,8 @@ impl RawJson {
         self.is_json &= self.text.starts_with('{') && self.text.ends_with('}');
         self.text.pop();
         let comma = if self.text.len() > 1 { "," } else { "" };
-        self.text.push_str(&format!("{comma}\"{name}\":{value}}}"));
+        let value = serde_json::to_string(value).expect("a value becomes JSON");
+        self.text.extend([comma, "\"", name, "\":", &value, "}"]);
     }
 
     /// Returns the text, as the string that it is.

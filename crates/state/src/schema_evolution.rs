@@ -35,7 +35,7 @@ pub struct ThreadDecoder<S: State> {
     /// The state decoded so far.
     pub state: S,
     /// The data of channels that the state does not have.
-    pub kept: UnknownChannels,
+    pub unknown: UnknownChannels,
     /// The channels that have a value or a write of a finished task.
     pub present: ChannelSet,
     /// The folded updates, if they are to be retained; see [`Made`].
@@ -91,7 +91,7 @@ impl<S: State> ThreadDecoder<S> {
         let versioned = versioned.map(|(position, _)| position).collect();
         Self {
             state: initial,
-            kept: UnknownChannels::default(),
+            unknown: UnknownChannels::default(),
             present: ChannelSet::EMPTY,
             made: None,
             versioned,
@@ -110,12 +110,12 @@ impl<S: State> ThreadDecoder<S> {
     }
 
     fn encoded_snapshot(&mut self, channels: Vec<ChannelValue>) -> Result<(), (String, Unreadable)> {
-        let (mut versions, mut kept) = (Versions::new(), UnknownChannels::default());
+        let (mut versions, mut unknown) = (Versions::new(), UnknownChannels::default());
         let mut values = Vec::with_capacity(channels.len());
         for ChannelValue { channel, json } in channels {
             let read = match channel.as_str() {
                 VERSIONS => serde_json::from_str(&json).map(|read| versions = read),
-                KEPT => serde_json::from_str(&json).map(|read| kept = read),
+                KEPT => serde_json::from_str(&json).map(|read| unknown = read),
                 name if keys::is_own(name) => Err(unknown_entry(name)),
                 _ => {
                     values.push((channel, json));
@@ -126,14 +126,14 @@ impl<S: State> ThreadDecoder<S> {
         }
         let mut values: Vec<_> =
             values.into_iter().map(|(name, json)| ChannelJson::new(name, json, &versions)).collect();
-        for (name, json) in kept.values.entries {
+        for (name, json) in unknown.values.entries {
             values.push(ChannelJson {
                 late: true,
-                ..ChannelJson::new(name, json.into(), &kept.values.versions)
+                ..ChannelJson::new(name, json.into(), &unknown.values.versions)
             });
         }
         self.values(values)?;
-        for update in kept.updates {
+        for update in unknown.updates {
             let folded = self.split(update, true).and_then(|(update, rest)| self.fold(update, rest));
             folded.map_err(|unfit| (KEPT.to_owned(), unfit))?;
         }
@@ -162,7 +162,7 @@ impl<S: State> ThreadDecoder<S> {
         let (update, rest) = self.read(stored)?;
         self.present = self.present.union(self.state.written(&update));
         if !rest.is_empty() {
-            self.kept.tasks.insert(slot, rest);
+            self.unknown.tasks.insert(slot, rest);
         }
         Ok(update)
     }
@@ -170,7 +170,7 @@ impl<S: State> ThreadDecoder<S> {
     fn fold(&mut self, update: S::Update, rest: StoredEntries) -> Result<(), Unreadable> {
         self.present = self.present.union(self.state.written(&update));
         if !rest.is_empty() {
-            self.kept.updates.push(rest);
+            self.unknown.updates.push(rest);
         }
         if let Some(made) = &mut self.made {
             made.push(update.clone());
@@ -191,7 +191,7 @@ impl<S: State> ThreadDecoder<S> {
                     self.value(position, version, &json).map_err(|unfit| (name, unfit))?;
                 }
                 _ => match serde_json::from_str(&json) {
-                    Ok(json) => self.kept.values.put(name, version, json),
+                    Ok(json) => self.unknown.values.put(name, version, json),
                     Err(error) => return Err((name, error.into())),
                 },
             }

@@ -110,7 +110,7 @@ impl StoredUpdate {
         let begin = scratch.len();
         write(scratch)?;
         if begin > 0 {
-            // The object goes on with its channels. There are some, for the versions are theirs.
+            // The entries of the channels follow. There is at least one, because the versions are those of its entries.
             scratch[begin] = b',';
         }
         Ok(Self::written(scratch.as_slice().to_vec()))

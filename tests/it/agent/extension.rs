@@ -438,8 +438,8 @@ async fn a_tool_reads_and_writes_the_channels_of_ones_own_state() {
         text: String,
     }
     let jot = tool_fn(ToolSpec::of::<Note>("jot", "Notes something."), |args: Note, cx: ToolCx| async move {
-        let topic = cx.given::<Desk>()?.topic.clone();
-        let known = cx.given::<AgentState>()?.messages.len();
+        let topic = cx.extension::<Desk>()?.topic.clone();
+        let known = cx.extension::<AgentState>()?.messages.len();
         Ok(ToolReply::text(format!("{known} messages")).with_update(note(format!("{topic}: {}", args.text))))
     });
     let meddle = tool_fn(ToolSpec::of::<Note>("meddle", "Ends the turn."), |_: Note, _: ToolCx| async move {

@@ -117,7 +117,7 @@ async fn every_tool_works_in_the_folder_of_the_turn() {
     struct Nothing {}
     let places = Places::new(Backend::memory());
     let own = tool_fn(ToolSpec::of::<Nothing>("own", ""), |Nothing {}: Nothing, cx: ToolCx| async move {
-        Ok(cx.given::<Value>()?["cwd"].to_string())
+        Ok(cx.extension::<Value>()?["cwd"].to_string())
     });
     let all = calls([
         ("c1", "read_file", r#"{"path":"name"}"#),

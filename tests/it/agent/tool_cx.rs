@@ -109,8 +109,8 @@ fn tool_updates_are_folded_in_call_order_and_messages_are_generated() {
 #[test]
 fn a_tool_reads_the_state_before_the_round_and_its_schema_omits_it() {
     let counts = tool("count", |_, cx| {
-        let state = cx.given::<Research>()?;
-        let agent = cx.given::<AgentState>()?;
+        let state = cx.extension::<Research>()?;
+        let agent = cx.extension::<AgentState>()?;
         assert_eq!(agent.messages.len(), state.agent.messages.len());
         let text = format!("{} of {}", state.sources.len(), cx.call_id);
         Ok(ToolReply::text(text).with_update(Research::update().sources(["one more".to_owned()])))
@@ -178,7 +178,7 @@ fn a_tool_that_fails_or_is_too_late_writes_nothing() {
 #[test]
 fn a_tool_may_permit_and_has_the_store_if_there_is_one() {
     let remembers = Arc::new(tool_fn(spec("remember"), |args: Args, cx: ToolCx| async move {
-        let store = cx.given::<Arc<dyn Store>>()?;
+        let store = cx.extension::<Arc<dyn Store>>()?;
         let place = Namespace::new(["facts"]).map_err(|error| ToolError::failed(error.to_string()))?;
         let put = store.put(&place, &args.x, json!({ "of": cx.call_id })).await;
         put.map_err(|error| ToolError::failed(error.to_string()))?;

@@ -274,7 +274,7 @@ impl AgentBuilder {
         Self { checkpointer: Some(checkpointer.into_shared()), ..self }
     }
 
-    /// Sets the store that tools access with [`ToolCx::given`](superstep_llm::ToolCx::given) as an `Arc<dyn
+    /// Sets the store that tools access with [`ToolCx::extension`](superstep_llm::ToolCx::extension) as an `Arc<dyn
     /// Store>`, and your own nodes with [`Cx::store`](superstep_graph::Cx::store).
     #[must_use]
     pub fn store(self, store: impl superstep_graph::convert::IntoShared<dyn Store>) -> Self {

@@ -149,7 +149,7 @@ impl<M> AgentLoop<M> {
     /// Runs a turn for a message. All tools of this turn work in the folder `cwd`, the root of their paths
     /// and of those in permission rules; so do file snapshots, long results and sub-agents. Without `cwd`
     /// they work in the folder that they were made for. Your own tools find `cwd` in the `serde_json::Value`
-    /// that they are [given](superstep_llm::ToolCx::given), and are moved by
+    /// among their [extensions](superstep_llm::ToolCx::extension), and are moved by
     /// [`Tool::in_folder`](superstep_llm::Tool::in_folder).
     ///
     /// # Errors    [`FacadeError`], which `on_error` has received before; [`FacadeError::Folder`] if there is

@@ -105,7 +105,7 @@ pub enum NextStep {
 /// A running query whose events are consumed. Dropping it ends the run.
 pub struct Running<'a> {
     turn: Turn,
-    told: VecDeque<StepEvent>,
+    events: VecDeque<StepEvent>,
     is_in_step: bool,
     parts: Option<&'a mut Vec<Part>>,
 }
@@ -114,8 +114,8 @@ impl Running<'_> {
     /// Returns the next event; `None` when the run has ended.
     pub async fn next(&mut self) -> Option<StepEvent> {
         loop {
-            if let Some(told) = self.told.pop_front() {
-                return Some(told);
+            if let Some(step) = self.events.pop_front() {
+                return Some(step);
             }
             match self.turn.next().await {
                 Some((name, data)) => {
@@ -143,7 +143,7 @@ impl Running<'_> {
     }
 
     fn emit(&mut self, event: AgentEvent) {
-        let told = match event {
+        let step = match event {
             AgentEvent::NodeStart { .. } if std::mem::replace(&mut self.is_in_step, true) => {
                 StepEvent::FinishStep { next: NextStep::Continue }
             }
@@ -157,7 +157,7 @@ impl Running<'_> {
             AgentEvent::ToolSkipped { id, reason, .. } => StepEvent::ToolError { id, error: reason },
             _ => return,
         };
-        self.told.push_back(told);
+        self.events.push_back(step);
     }
 }
 
@@ -259,7 +259,7 @@ fn running<'a>(
     options: RunOptions,
     parts: Option<&'a mut Vec<Part>>,
 ) -> Running<'a> {
-    Running { turn: facade.begin(input(query), options), told: VecDeque::new(), is_in_step: false, parts }
+    Running { turn: facade.begin(input(query), options), events: VecDeque::new(), is_in_step: false, parts }
 }
 
 /// Returns the default system prompt of [`ReactLoop`]: think, act and observe in turn.

@@ -167,7 +167,7 @@ impl<A: Clone + Send + 'static, O: Clone + Send + 'static> Around<A, O> {
         F: Fn(A) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Hooked<A>> + Send + 'static,
     {
-        self.pre.push(Arc::new(move |given| Box::pin(hook(given))));
+        self.pre.push(Arc::new(move |input| Box::pin(hook(input))));
     }
 
     /// Adds a hook that runs after the step and may replace its output.
@@ -176,7 +176,7 @@ impl<A: Clone + Send + 'static, O: Clone + Send + 'static> Around<A, O> {
         F: Fn(A, O) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Hooked<O>> + Send + 'static,
     {
-        self.post.push(Arc::new(move |given, output| Box::pin(hook(given, output))));
+        self.post.push(Arc::new(move |input, output| Box::pin(hook(input, output))));
     }
 
     /// Returns whether there are no hooks.
@@ -185,20 +185,20 @@ impl<A: Clone + Send + 'static, O: Clone + Send + 'static> Around<A, O> {
     }
 
     /// Runs all pre hooks and returns the step's input; `step` is its name in failures.
-    pub(crate) async fn before(&self, step: &str, mut given: A) -> Result<A, HookFailure> {
+    pub(crate) async fn before(&self, step: &str, mut input: A) -> Result<A, HookFailure> {
         for hook in &self.pre {
-            let copy = given.clone();
+            let copy = input.clone();
             let made = run(|| hook(copy)).await.map_err(|message| failure("pre", step, message))?;
-            given = made.unwrap_or(given);
+            input = made.unwrap_or(input);
         }
-        Ok(given)
+        Ok(input)
     }
 
     /// Runs all post hooks and returns the step's output.
-    pub(crate) async fn after(&self, step: &str, given: &A, mut output: O) -> Result<O, HookFailure> {
+    pub(crate) async fn after(&self, step: &str, input: &A, mut output: O) -> Result<O, HookFailure> {
         for hook in &self.post {
-            let (given, copy) = (given.clone(), output.clone());
-            let made = run(|| hook(given, copy)).await.map_err(|message| failure("post", step, message))?;
+            let (input, copy) = (input.clone(), output.clone());
+            let made = run(|| hook(input, copy)).await.map_err(|message| failure("post", step, message))?;
             output = made.unwrap_or(output);
         }
         Ok(output)

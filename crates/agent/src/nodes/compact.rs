@@ -132,13 +132,13 @@ enum End {
 }
 
 async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) -> RecordedSummary {
-    let mut asked = SummaryRequest::default();
+    let mut summary_request = SummaryRequest::default();
     let wall = deps.config.budget.wall;
     let left = wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
     let answer = tokio::select! {
         biased;
         () = cx.cancel().cancelled() => None,
-        answer = asked.ask(deps, request, cx) => Some(answer.ok()),
+        answer = summary_request.ask(deps, request, cx) => Some(answer.ok()),
         // The agent detects that the time of the turn is over.
         () = expired(left) => Some(None),
     };
@@ -149,7 +149,11 @@ async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) ->
         Some(_) => End::Failed,
         None => End::Cancelled,
     };
-    RecordedSummary { end, retries: asked.retries, usage: asked.spent + asked.current }
+    RecordedSummary {
+        end,
+        retries: summary_request.retries,
+        usage: summary_request.spent + summary_request.current,
+    }
 }
 
 /// Returns whether a response is a complete summary. No other text must replace the conversation: not a part of one, nor an

@@ -124,8 +124,8 @@ impl<'a> RequestSpace<'a> {
         // The size of a request without tools does not apply to the next one, which has tools; and the
         // continued message will be longer.
         if (call.tools || self.deps.tools.is_empty()) && !self.state.answer.continuing {
-            let told = usage.map(|usage| usage.input_tokens).filter(|tokens| *tokens > 0);
-            self.size = told.or(self.size);
+            let reported = usage.map(|usage| usage.input_tokens).filter(|tokens| *tokens > 0);
+            self.size = reported.or(self.size);
         }
     }
 

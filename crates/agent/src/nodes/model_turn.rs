@@ -131,19 +131,19 @@ impl PlannedCall<'_> {
             End::Unheard { failure, calls } => self.unanswered(None, streamed(calls), hook_failed(failure)),
             End::Failed { error, partial } => {
                 let streamed = streamed(partial.tool_calls.len());
-                let kept =
+                let retained =
                     accept_response::partial_message(&deps.config, state, partial, BreakOff::Failed, cx);
-                let update = match kept.is_none() && self.room.retries(&error) {
+                let update = match retained.is_none() && self.room.retries(&error) {
                     true => AgentState::update(),
                     false => stop(AgentOutcome::LlmError).error(error),
                 };
-                self.unanswered(kept, streamed, update)
+                self.unanswered(retained, streamed, update)
             }
             End::Cancelled { partial } => {
                 let streamed = streamed(partial.tool_calls.len());
-                let kept =
+                let retained =
                     accept_response::partial_message(&deps.config, state, partial, BreakOff::Stopped, cx);
-                self.unanswered(kept, streamed, stopped(AgentOutcome::Cancelled.into()))
+                self.unanswered(retained, streamed, stopped(AgentOutcome::Cancelled.into()))
             }
             End::OutOfTime { partial } => {
                 let streamed = streamed(partial.tool_calls.len());
@@ -152,9 +152,9 @@ impl PlannedCall<'_> {
                     let answer = LastAnswer { again: true, ..flagged };
                     self.unanswered(None, streamed, AgentState::update().answer(answer))
                 } else {
-                    let kept =
+                    let retained =
                         accept_response::partial_message(&deps.config, state, partial, BreakOff::Stopped, cx);
-                    self.unanswered(kept, streamed, stopped(BudgetLimit::Wall.into()))
+                    self.unanswered(retained, streamed, stopped(BudgetLimit::Wall.into()))
                 }
             }
         };
@@ -175,26 +175,28 @@ impl PlannedCall<'_> {
         // Only hooks read it again, and copies of long conversations are expensive.
         let read_again = (!deps.hooks.reasoning.is_empty()).then(|| sent.clone());
         let message = message_id(state, cx);
-        let mut asked = ModelCall::new(message.clone());
+        let mut model_call = ModelCall::new(message.clone());
         let mut progress = Progress::new(deps, state, self.call.tools);
         let mut out_of_time = false;
         let patience = self.patience();
         let ended = tokio::select! {
             biased;
             () = cx.cancel().cancelled() => None,
-            ended = asked.ask(deps, state, sent, &mut progress, cx) => Some(ended),
+            ended = model_call.ask(deps, state, sent, &mut progress, cx) => Some(ended),
             () = expired(patience) => {
                 out_of_time = true;
                 None
             }
         };
-        let requests = asked.sent();
-        let mut streamed = asked.streamed || progress.has_emitted();
-        let partial = |asked: &ModelCall| asked.answer.partial();
+        let requests = model_call.sent();
+        let mut streamed = model_call.streamed || progress.has_emitted();
+        let partial = |model_call: &ModelCall| model_call.answer.partial();
         let ended = match ended {
-            Some(Ok(())) if asked.answer.is_finished() => Some(std::mem::take(&mut asked.answer).finish()),
+            Some(Ok(())) if model_call.answer.is_finished() => {
+                Some(std::mem::take(&mut model_call.answer).finish())
+            }
             // A copy, because the text of a truncated response is stored like that of an interrupted one.
-            Some(Ok(())) => Some(asked.answer.clone().finish()),
+            Some(Ok(())) => Some(model_call.answer.clone().finish()),
             Some(Err(error)) => Some(Err(error)),
             None => None,
         };
@@ -209,11 +211,11 @@ impl PlannedCall<'_> {
                     Err(failure) => End::Unheard { failure, calls },
                 }
             }
-            Some(Err(error)) => End::Failed { error: failure(error, cx), partial: partial(&asked) },
-            None if out_of_time => End::OutOfTime { partial: partial(&asked) },
-            None => End::Cancelled { partial: partial(&asked) },
+            Some(Err(error)) => End::Failed { error: failure(error, cx), partial: partial(&model_call) },
+            None if out_of_time => End::OutOfTime { partial: partial(&model_call) },
+            None => End::Cancelled { partial: partial(&model_call) },
         };
-        let recorded = asked.into_recorded(end, requests, streamed);
+        let recorded = model_call.into_recorded(end, requests, streamed);
         let cost = deps.config.budget.cost.map(|prices| prices.of(recorded.spent()));
         trace::paid(deps.models.main.name(), cost);
         recorded
@@ -282,30 +284,32 @@ impl PlannedCall<'_> {
     /// Handles a failed response, or the stored part of one.
     fn unanswered(
         &mut self,
-        kept: Option<Message>,
+        retained: Option<Message>,
         streamed: Streamed,
         update: AgentStateUpdate,
     ) -> AgentStateUpdate {
         let Streamed { message, requests, any, calls } = streamed;
-        if any && kept.is_none() {
+        if any && retained.is_none() {
             // The streamed text is not a message, so subscribers must discard it.
             emit(self.cx, || AgentEvent::AttemptDiscarded { attempt: requests });
         }
-        emit_message(self.cx, &message, kept.as_ref(), calls, false);
-        let results =
-            kept.as_ref().map(|kept| accept_response::interrupted(kept, self.cx)).unwrap_or_default();
+        emit_message(self.cx, &message, retained.as_ref(), calls, false);
+        let results = retained
+            .as_ref()
+            .map(|retained| accept_response::interrupted(retained, self.cx))
+            .unwrap_or_default();
         for result in &results {
             self.cx.emit_full_message(&result.id, result);
         }
-        let update = match &kept {
-            Some(kept) if !results.is_empty() => {
-                let records: Vec<_> = kept.tool_calls.iter().map(accept_response::record).collect();
+        let update = match &retained {
+            Some(retained) if !results.is_empty() => {
+                let records: Vec<_> = retained.tool_calls.iter().map(accept_response::record).collect();
                 let results: Vec<_> = results.iter().map(|result| result.content.clone()).collect();
                 update.tool_call_history(records).tool_result_history(results)
             }
             _ => update,
         };
-        self.extend_conversation(update, kept.into_iter().chain(results).collect(), true)
+        self.extend_conversation(update, retained.into_iter().chain(results).collect(), true)
     }
 
     /// Adds the request's new messages and the response to the conversation; nothing without a response.

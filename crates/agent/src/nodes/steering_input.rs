@@ -46,7 +46,7 @@ pub(super) fn before_input(state: &AgentState, earlier: Vec<Message>) -> Merges<
         |message: &&Message| message.role == Role::User && !message.synthetic && !is_steered(message);
     let mut input: Vec<Message> = state.messages.iter().rev().take_while(is_prompt).cloned().collect();
     if state.llm_calls == 0 {
-        // Nothing follows the message of the last turn, so that it is not told from those of the input.
+        // Nothing follows the message of the last turn, so that it cannot be distinguished from those of the input.
         input.truncate(1);
     }
     input.reverse();

@@ -185,7 +185,7 @@ async fn ended(
     let denied = config.approval.stop_on_deny && answers.iter().any(|answer| answer.done.denied);
     let failed = config.tool_errors == ToolErrors::Fail && answers.iter().any(|answer| answer.done.failed);
     if denied || failed {
-        // A reply that was given beside it is kept.
+        // A reply in the same round is retained.
         let update = settle(&config.finish, &run.state, &finishes, update);
         let outcome = if denied { AgentOutcome::Denied } else { AgentOutcome::ToolFailed };
         return Ok(update.stop(true).stop_reason(outcome));

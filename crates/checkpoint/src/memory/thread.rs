@@ -158,10 +158,10 @@ impl Thread {
         let Prune { mut keep, mut snapshots, mut metadata, .. } = prune;
         keep.insert(head);
         for id in &keep {
-            let stored = self.get(*id).ok_or_else(|| CheckpointError::nothing_to_keep(thread, *id))?;
+            let stored = self.get(*id).ok_or_else(|| CheckpointError::unknown_retained(thread, *id))?;
             let has_way = stored.commit.parent.is_none_or(|parent| keep.contains(&parent));
             if !has_way && stored.commit.snapshot.is_none() && !snapshots.contains_key(id) {
-                return Err(CheckpointError::no_way_back(thread, *id));
+                return Err(CheckpointError::unreachable_retained(thread, *id));
             }
         }
         let mut kept: Vec<Stored> =

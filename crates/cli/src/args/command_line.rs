@@ -20,9 +20,12 @@ use crate::{
             TwoStatesArgs,
         },
         storage::DbCommand,
-        values::{Stdin, new_thread_name, stdin, thread_name, user_name},
+        values::{Stdin, checkpoint, new_thread_name, stdin, thread_name, user_name},
     },
-    output::exit::Exit,
+    output::{
+        exit::{Exit, Failure},
+        table::written,
+    },
 };
 
 const EXAMPLES: &str = "\
@@ -252,7 +255,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", value_parser = user_name)]
     pub(crate) user: Option<String>,
     /// Start from this checkpoint of the thread, on a new branch, instead of from its newest one.
-    #[arg(long, value_name = "CHECKPOINT", requires = "thread")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint, requires = "thread")]
     pub(crate) from: Option<u64>,
     /// Discard the pending tasks of an unfinished thread instead of refusing.
     #[arg(long)]
@@ -269,7 +272,7 @@ pub(crate) struct ResumeArgs {
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
     /// Resume from this checkpoint, on a new branch, instead of from the newest one.
-    #[arg(long, value_name = "CHECKPOINT")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
     pub(crate) from: Option<u64>,
     #[command(flatten)]
     pub(crate) location: LocationArgs,
@@ -323,7 +326,7 @@ pub(crate) struct PruneArgs {
 #[derive(Args, Debug)]
 pub(crate) struct RevertArgs {
     /// The checkpoint.
-    #[arg(long, value_name = "CHECKPOINT")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
     pub(crate) to: u64,
     /// Also restore files that another program changed since.
     #[arg(long)]
@@ -362,7 +365,7 @@ pub(crate) struct DreamArgs {
 #[derive(Args, Debug)]
 pub(crate) struct StateArgs {
     /// The checkpoint [default: the newest].
-    #[arg(long, value_name = "CHECKPOINT")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
     pub(crate) at: Option<u64>,
     #[command(flatten)]
     pub(crate) thread: ThreadArgs,
@@ -458,13 +461,18 @@ pub(crate) fn parse() -> Result<(Command, String, LogArgs), Exit> {
     });
     match parsed {
         Ok((cli, name)) => Ok((cli.command, name, cli.log)),
-        Err(error) => {
-            // Help is printed on stdout, everything else on stderr; if that is closed, only the exit code
-            // remains.
-            let _ = error.print();
-            Err(if error.use_stderr() { Exit::Usage } else { Exit::Ok })
-        }
+        Err(error) => Err(explained(&error)),
     }
+}
+
+/// Prints help or the version on stdout, and an error of the command line on stderr.
+pub(crate) fn explained(error: &clap::Error) -> Exit {
+    let printed = error.print();
+    if error.use_stderr() {
+        // If stderr is closed, only the exit code remains.
+        return Exit::Usage;
+    }
+    written(printed).unwrap_or_else(Failure::report)
 }
 
 /// Writes the completion script.

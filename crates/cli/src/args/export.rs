@@ -62,7 +62,7 @@ pub(crate) struct OwnExportArgs {
     pub(crate) thread: String,
     #[command(flatten)]
     pub(crate) text: TextArgs,
-    /// The database [default: `.superstep/threads.db` under the current folder].
+    /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in the current folder].
     #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
     pub(crate) db: Option<DbArg>,
 }

@@ -8,7 +8,7 @@ use crate::args::{
     jobs::{JobsCommand, WorkerArgs},
     shared::{Format, LogArgs, OwnDatabaseArgs, ReplayedArgs, TwoStatesArgs},
     storage::DbCommand,
-    values::{new_thread_name, thread_name},
+    values::{checkpoint, new_thread_name, thread_name},
 };
 
 /// The end of the help of such a program.
@@ -154,7 +154,7 @@ pub(crate) struct OwnRunArgs {
     #[arg(long, value_name = "THREAD", value_parser = new_thread_name)]
     pub(crate) thread: Option<String>,
     /// Start from this checkpoint of the thread, on a new branch, instead of from its newest one.
-    #[arg(long, value_name = "CHECKPOINT", requires = "thread")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint, requires = "thread")]
     pub(crate) from: Option<u64>,
     /// Discard the pending tasks of an unfinished thread instead of refusing.
     #[arg(long)]
@@ -169,7 +169,7 @@ pub(crate) struct OwnResumeArgs {
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
     /// Resume from this checkpoint, on a new branch, instead of from the newest one.
-    #[arg(long, value_name = "CHECKPOINT")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
     pub(crate) from: Option<u64>,
     #[command(flatten)]
     pub(crate) turn: OwnTurnArgs,
@@ -192,7 +192,7 @@ pub(crate) struct AnswerArgs {
 #[derive(Args, Debug)]
 pub(crate) struct OwnStateArgs {
     /// The checkpoint [default: the newest].
-    #[arg(long, value_name = "CHECKPOINT")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
     pub(crate) at: Option<u64>,
     #[command(flatten)]
     pub(crate) thread: OwnThreadArgs,
@@ -218,7 +218,7 @@ pub(crate) struct OwnDiffArgs {
 #[derive(Args, Debug)]
 pub(crate) struct ForkArgs {
     /// The checkpoint.
-    #[arg(long, value_name = "CHECKPOINT")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
     pub(crate) at: u64,
     /// Leave the thread as it is, and fork a copy of this name.
     #[arg(long = "as", value_name = "NEW", value_parser = new_thread_name)]
@@ -274,7 +274,7 @@ pub(crate) struct OwnDrawArgs {
     /// Draw the graph of this thread, with its path and its next tasks.
     #[arg(long, value_name = "THREAD", value_parser = thread_name)]
     pub(crate) thread: Option<String>,
-    /// The database [default: `.superstep/threads.db` under the current folder].
+    /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in the current folder].
     #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
     pub(crate) db: Option<DbArg>,
 }

@@ -8,14 +8,14 @@ use superstep::{agent::presets::PRESETS, llm::ApiKey};
 
 use super::{
     db::{DbArg, VARIABLE, database},
-    values::{ThreadAt, age, thread_at, thread_name},
+    values::{ThreadAt, age, checkpoint, thread_at, thread_name},
 };
 use crate::output::log::LogFilter;
 
 /// The folder and the database.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LocationArgs {
-    /// The database [default: `.superstep/threads.db` under `--cwd`].
+    /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in `--cwd`].
     #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
     pub(crate) db: Option<DbArg>,
     /// The folder of `.superstep` and the tools [default: the current one].
@@ -54,7 +54,7 @@ pub(crate) struct ThreadArgs {
 /// The database, and the form of the output.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OwnDatabaseArgs {
-    /// The database [default: `.superstep/threads.db` under the current folder].
+    /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in the current folder].
     #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
     pub(crate) db: Option<DbArg>,
     /// Print JSON: one object per line.
@@ -93,10 +93,10 @@ pub(crate) struct ReplayedArgs {
     #[arg(long, conflicts_with_all = ["all", "from", "to", "json"])]
     pub(crate) accept: bool,
     /// The first checkpoint [default: the thread's first].
-    #[arg(long, value_name = "CHECKPOINT")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
     pub(crate) from: Option<u64>,
     /// The last checkpoint, which may be on another branch [default: the newest].
-    #[arg(long, value_name = "CHECKPOINT")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
     pub(crate) to: Option<u64>,
     /// Exit with 1 unless the whole thread was replayed.
     #[arg(long)]

@@ -11,7 +11,7 @@ pub(crate) enum DbCommand<D: Args> {
     Check(D),
     /// Show the size of the database, and the threads with the most checkpoints.
     Stats(D),
-    /// Convert the tables of an older superstep, as every command does that writes.
+    /// Convert the tables of an older superstep; every command that writes does so, too.
     Migrate(D),
     /// Delete older checkpoints of all threads; the newest one of each always stays.
     Prune(DbPruneArgs<D>),

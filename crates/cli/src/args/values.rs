@@ -48,6 +48,11 @@ pub(super) fn schedule_name(name: &str) -> Result<String, String> {
     }
 }
 
+/// Parses the number of a checkpoint.
+pub(super) fn checkpoint(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a checkpoint is a number, which `history` shows".to_owned())
+}
+
 /// Marks that stdin is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stdin;
@@ -108,6 +113,14 @@ mod tests {
         assert_eq!(thread_at("@3"), of(None, Some(3)));
         assert_eq!(thread_at("@"), of(Some("@"), None));
         assert!(thread_at("").is_err());
+    }
+
+    #[test]
+    fn a_checkpoint_is_a_number() {
+        assert_eq!(checkpoint("7"), Ok(7));
+        for wrong in ["", "x", "-1", "1.5", "18446744073709551616"] {
+            assert_eq!(checkpoint(wrong), Err("a checkpoint is a number, which `history` shows".to_owned()));
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::{
     config::location::{Location, is_unreadable},
     output::{
         exit::{Exit, Failure},
-        table::{lines, new_table, print, time},
+        table::{formatted, lines, new_table, print, time},
         text::{count, print_note, printable_line},
     },
 };
@@ -147,7 +147,7 @@ pub(crate) async fn stats(location: &Location, json: bool) -> Result<Exit, Failu
             let size = size.map_or_else(|| "-".to_owned(), |size| size.to_string());
             table.add_row([printable_line(thread.as_str()), size]);
         }
-        text += &format!("\n{}\n", table.trim_fmt());
+        text += &format!("\n{}", formatted(table));
     }
     print(&text)
 }

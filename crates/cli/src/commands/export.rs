@@ -1,7 +1,7 @@
 //! `export` and `import`: threads as text.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, BufReader, BufWriter, IsTerminal, Write},
     path::Path,
     sync::Arc,
@@ -25,7 +25,7 @@ use crate::{
     output::{
         exit::{self, Exit, Failure},
         table::{lines, print},
-        text::{json_escaped, printable_line},
+        text::{count, json_escaped, printable_line},
     },
 };
 
@@ -95,11 +95,7 @@ pub(crate) async fn import_of(
     open: impl AsyncFnOnce() -> Result<Arc<dyn Checkpointer>, Failure>,
 ) -> Result<Exit, Failure> {
     let FileArgs { path, name } = args;
-    let file = File::open(&path).map_err(|cause| unreadable(&path, &cause))?;
-    if !file.metadata().is_ok_and(|found| found.is_file()) {
-        return Err(unreadable(&path, &"it is not a regular file"));
-    }
-    let mut file = BufReader::new(file);
+    let mut file = open_text(&path)?;
     let in_file = |error: TextError| {
         let Failure { exit, message } = Failure::from(error);
         Failure::new(exit, format!("`{}`: {message}", path.display()))
@@ -123,7 +119,8 @@ pub(crate) async fn import_of(
         let (threads, checkpoints) = (imported.threads, imported.checkpoints);
         return print(&lines([json!({ "thread": name, "threads": threads, "checkpoints": checkpoints })]));
     }
-    print(&format!("imported thread `{}` with {} checkpoints\n", printable_line(&name), imported.checkpoints))
+    let checkpoints = count(imported.checkpoints, "checkpoint");
+    print(&format!("imported thread `{}` with {checkpoints}\n", printable_line(&name)))
 }
 
 /// Returns the options of the flags.
@@ -151,8 +148,15 @@ fn redaction(channels: Vec<String>, variables: Vec<String>) -> Result<Redaction,
     Ok(redaction)
 }
 
-fn unreadable(path: &Path, cause: &dyn std::fmt::Display) -> Failure {
-    Failure::usage(format!("cannot read `{}`: {cause}", path.display()))
+/// Opens the file of a thread's text.
+pub(super) fn open_text(path: &Path) -> Result<BufReader<File>, Failure> {
+    let unreadable =
+        |cause: &dyn std::fmt::Display| Failure::usage(format!("cannot read `{}`: {cause}", path.display()));
+    // Opening a pipe waits for its writer, and a device may never end.
+    if !fs::metadata(path).map_err(|cause| unreadable(&cause))?.is_file() {
+        return Err(unreadable(&"it is not a regular file"));
+    }
+    Ok(BufReader::new(File::open(path).map_err(|cause| unreadable(&cause))?))
 }
 
 /// A terminal: characters that cannot be seen are JSON escapes.

@@ -13,7 +13,7 @@ use crate::{
     config::location::Location,
     output::{
         exit::{Exit, Failure},
-        table::{lines, new_table, print, time},
+        table::{formatted, lines, new_table, print, time},
         text::{brief, printable_line},
     },
 };
@@ -91,7 +91,7 @@ pub(crate) async fn list(
             last_error.as_deref().map_or_else(|| "-".to_owned(), |error| brief(error, ERROR)),
         ]);
     }
-    print(&format!("{}\n", table.trim_fmt()))
+    print(&formatted(table))
 }
 
 /// Makes jobs due now.

@@ -23,7 +23,7 @@ use crate::{
     config::{file, location::Location, memory::Memory},
     output::{
         exit::{Exit, Failure},
-        table::{lines, new_table, print},
+        table::{formatted, lines, new_table, print},
         text::brief,
     },
     session::randomness::chance,
@@ -59,6 +59,9 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
         }
         MemoryCommand::Add { text, of } => {
             let chars = text.trim().chars().count();
+            if chars == 0 {
+                return Err(Failure::usage("the entry is empty; write what to store"));
+            }
             if chars > MAX_MEMORY_CHARS {
                 return Err(Failure::usage(format!(
                     "a memory of {chars} characters is too long; use at most {MAX_MEMORY_CHARS}"
@@ -88,10 +91,8 @@ impl UserMemory {
     }
 
     async fn forget(&self, ids: &[String]) -> Result<Exit, Failure> {
-        let mut forgotten = String::new();
         for id in ids {
             if !self.memory.forget(id, &self.user).await.map_err(failed)? {
-                print(&forgotten)?;
                 let config = self.config.as_ref().map(|file| file.to_string_lossy());
                 let config = config.as_deref().map(|file| ["--config", file]);
                 let words = ["list", "--user", &self.user].into_iter().chain(config.into_iter().flatten());
@@ -99,12 +100,12 @@ impl UserMemory {
                 let message = format!("`{}` remembers no entry `{id}`; see `{list}`", self.user);
                 return Err(Failure::new(Exit::Failed, message));
             }
-            forgotten.push_str(&match self.json {
+            print(&match self.json {
                 true => lines([json!({ "forgotten": id })]),
                 false => format!("forgot {id}\n"),
-            });
+            })?;
         }
-        print(&forgotten)
+        Ok(Exit::Ok)
     }
 
     fn show(&self, entries: &[MemoryEntry]) -> Result<Exit, Failure> {
@@ -121,7 +122,7 @@ impl UserMemory {
             let row = [brief(&entry.id, MAX_SHOWN), brief(&entry.text, MAX_SHOWN)];
             table.add_row(score.into_iter().chain(row));
         }
-        print(&format!("{}\n", table.trim_fmt()))
+        print(&formatted(table))
     }
 }
 

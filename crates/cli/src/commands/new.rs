@@ -68,7 +68,10 @@ fn check_free(folder: &Path) -> Result<(), Failure> {
             Err(Failure::usage(format!("the folder `{name}` exists and has files; choose another name")))
         }
         // A link that leads nowhere is an entry, too.
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound && folder.symlink_metadata().is_err() => Ok(()),
+        Err(_) if folder.symlink_metadata().is_ok_and(|there| !there.is_dir()) => {
+            Err(Failure::usage(format!("`{name}` exists and is not a folder; choose another name")))
+        }
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(cause) => Err(Failure::usage(format!("cannot create the folder `{name}`: {cause}"))),
     }
 }

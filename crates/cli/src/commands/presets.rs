@@ -7,7 +7,7 @@ use crate::{
     config::configuration::OPENCODE,
     output::{
         exit::{Exit, Failure},
-        table::{lines, new_table, print},
+        table::{formatted, lines, new_table, print},
     },
 };
 
@@ -23,7 +23,7 @@ pub(crate) fn presets(args: &PresetsArgs) -> Result<Exit, Failure> {
         for preset in PRESETS {
             table.add_row([preset.name, preset.about]);
         }
-        return print(&format!("{}\n", table.trim_fmt()));
+        return print(&formatted(table));
     };
     let unknown = || ConfigError::unknown_preset(name);
     let config = ReactConfig::preset(name).ok_or_else(|| Failure::usage(unknown().to_string()))?;

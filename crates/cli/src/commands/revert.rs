@@ -73,9 +73,17 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     let is_kept =
         |round: &&Round| [&round.files.before, &round.files.after].iter().all(|tree| files.has(name, tree));
     if let Some(round) = rounds.iter().find(|round| !is_kept(round)) {
-        let folder = round
-            .folder()
-            .map_or("another folder".to_owned(), |folder| format!("the folder `{}`", printable_line(folder)));
+        let folder = match round.folder() {
+            Some(folder) if Path::new(folder) == cwd => {
+                let message = format!(
+                    "nothing was done: `{}` has no stored files of the rounds to revert; an imported thread comes without them",
+                    cwd.display()
+                );
+                return Err(Failure::new(Exit::Thread, message));
+            }
+            Some(folder) => format!("the folder `{}`", printable_line(folder)),
+            None => "another folder".to_owned(),
+        };
         return Err(elsewhere(&format!("{folder}, and its stored files are not in `{}`", cwd.display())));
     }
     let rounds: Vec<_> = rounds.into_iter().map(|round| round.files).collect();

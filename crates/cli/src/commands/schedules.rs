@@ -19,7 +19,7 @@ use crate::{
     config::location::Location,
     output::{
         exit::{Exit, Failure},
-        table::{lines, new_table, print, time},
+        table::{formatted, lines, new_table, print, time},
         text::printable_line,
     },
 };
@@ -127,5 +127,5 @@ fn show(schedules: &[ScheduleInfo], json: bool) -> Result<Exit, Failure> {
         let texts = [name, times, zone, graph, thread].map(|text| printable_line(text));
         table.add_row(texts.into_iter().chain([last_ms.map_or_else(|| "-".to_owned(), time), next]));
     }
-    print(&format!("{}\n", table.trim_fmt()))
+    print(&formatted(table))
 }

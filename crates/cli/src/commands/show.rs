@@ -220,6 +220,7 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
     text.push_str(&format!("steps       {} of {}\n", state.current_step, state.max_steps));
     for task in &snapshot.tasks {
         if let Some(error) = &task.error {
+            let error = error.replace('\n', "\n            ");
             text.push_str(&format!("error       {}: {error}\n", printable_line(task.node.as_str())));
         }
     }

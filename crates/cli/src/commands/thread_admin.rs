@@ -19,7 +19,7 @@ use crate::{
     output::{
         exit::{Exit, Failure},
         table::{lines, print},
-        text::printable_line,
+        text::{count, printable_line},
     },
     session::{approve::confirm, dream_thread, results, snapshots, stored_graph::graph},
 };
@@ -111,7 +111,8 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     }
     let kept = if files > 0 { format!(", and {files} of their stored files") } else { String::new() };
     print(&format!(
-        "pruned {pruned} checkpoints of {}{kept}, {left} are left\n",
+        "pruned {} of {}{kept}, {left} left\n",
+        count(pruned, "checkpoint"),
         listed(&[&args.thread.name])
     ))
 }

@@ -17,7 +17,7 @@ use crate::{
     config::location::{Location, is_unreadable},
     output::{
         exit::{Exit, Failure},
-        table::{lines, new_table, print, time},
+        table::{formatted, lines, new_table, print, time},
         text::{print_note, printable_line},
     },
     session::stored_graph::graph,
@@ -104,7 +104,7 @@ pub(crate) async fn threads(args: DatabaseArgs) -> Result<Exit, Failure> {
             standing.as_ref().map_or_else(|_| "cannot be read".to_owned(), ThreadStatus::status),
         ]);
     }
-    print(&format!("{}\n", table.trim_fmt()))
+    print(&formatted(table))
 }
 
 /// Returns the JSON form of a listed thread, without its status.

@@ -1,8 +1,7 @@
 //! `superstep tools`: the agent's tools, in their groups.
 
-use std::{io::Write, sync::Arc};
+use std::sync::Arc;
 
-use futures::future::join_all;
 use serde_json::json;
 use superstep::{llm::Tool, mcp::McpServer};
 
@@ -16,8 +15,8 @@ use crate::{
     },
     output::{
         exit::{Exit, Failure},
-        table::{lines, new_table, print},
-        text::printable,
+        table::{formatted, lines, new_table, print},
+        text::{indented, print_note},
     },
     session::{mcp, tools::all},
 };
@@ -45,10 +44,10 @@ pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
         // Unusable tools, and other notes.
         for said in server.logged() {
             let line = format!("MCP server `{}`: {}", server.name(), said.trim_end());
-            drop(writeln!(anstream::stderr(), "{}", printable(&line)));
+            print_note(&indented(&line));
         }
     }
-    join_all(servers.iter().map(|server| server.close())).await;
+    mcp::close(&servers).await;
     if args.json {
         return print(&lines(tools.iter().map(|(group, asks, tool)| {
             let spec = tool.spec();
@@ -67,5 +66,5 @@ pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
         let first = spec.description.split(". ").next().unwrap_or_default().trim_end_matches('.');
         table.add_row([group.as_str(), &spec.name, if *asks { "required" } else { "" }, first]);
     }
-    print(&format!("{}\n", table.trim_fmt()))
+    print(&formatted(table))
 }

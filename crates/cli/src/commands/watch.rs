@@ -14,6 +14,7 @@ use serde_json::json;
 use superstep::{
     CheckpointId, Checkpointer, History, RunOptions, ThreadId,
     checkpoint::{CheckpointError, CheckpointMeta},
+    node::NodeName,
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -30,7 +31,7 @@ use crate::{
     output::{
         exit::{Exit, Failure},
         table::{lines, written},
-        text::{print_note, printable},
+        text::{indented, print_note, printable, printable_line},
     },
     session::signals,
 };
@@ -154,12 +155,15 @@ async fn is_running(location: &Location, thread: &ThreadId) -> Result<bool, Fail
 /// The error for an unfinished thread that no process runs.
 fn stopped(location: &Location, thread: &ThreadId, snapshot: &AnySnapshot) -> Failure {
     let resume = location.command("resume", &[thread.as_str()]);
-    let failed = |task: &AnyTask| Some(format!("node `{}` failed: {}", task.node, task.error.as_ref()?));
+    let shown = |node: &NodeName| format!("`{}`", printable_line(node.as_str()));
+    let failed = |task: &AnyTask| {
+        Some(format!("node {} failed: {}", shown(&task.node), indented(task.error.as_ref()?)))
+    };
     let failed: Vec<String> = snapshot.tasks.iter().filter_map(failed).collect();
     if !failed.is_empty() {
         return Failure::new(Exit::Failed, format!("{}\nresume with: {resume}", failed.join("\n")));
     }
-    let next: Vec<_> = snapshot.next.iter().map(|node| format!("`{node}`")).collect();
+    let next: Vec<_> = snapshot.next.iter().map(shown).collect();
     let message = format!(
         "no process runs thread `{thread}`, which stopped before {}; resume it with: {resume}",
         next.join(", ")

@@ -5,6 +5,8 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use serde::Deserialize;
 
+use crate::output::text::printable_line;
+
 /// Default addresses of servers, in order of preference.
 const USUAL: &str =
     "Ollama=http://127.0.0.1:11434/v1,LM Studio=http://127.0.0.1:1234/v1,llama.cpp=http://127.0.0.1:8080/v1";
@@ -84,7 +86,8 @@ struct Model {
 
 fn names(json: &[u8]) -> Option<Vec<String>> {
     let models: Models = serde_json::from_slice(json).ok()?;
-    Some(models.data.into_iter().map(|model| model.id).collect())
+    // The names are reported, so that one with line breaks or hidden characters is left out.
+    Some(models.data.into_iter().map(|model| model.id).filter(|id| printable_line(id) == *id).collect())
 }
 
 #[cfg(test)]
@@ -101,6 +104,7 @@ mod tests {
         assert!(has("llama3.2") && has("llama3.2:latest") && has("text-embedding-3"));
         assert!(!has("llama3") && !has("llama3.2:1b") && !has(""));
         assert_eq!(names(b"<html>"), None);
+        assert_eq!(names(br#"{"data":[{"id":"m\nerror: forged"},{"id":"m"}]}"#), Some(vec!["m".to_owned()]));
     }
 
     #[tokio::test]

@@ -87,7 +87,7 @@ pub(crate) fn parse(text: &str) -> Result<Configuration, String> {
         }
     });
     checked.map_err(|InvalidSetting { at, problem }| {
-        misfit(text, span_of(&at, &problem, &root), "", &with_suggestion(&problem))
+        misfit(text, span_of(&at, &problem, &root), "", &in_words(&problem))
     })
 }
 
@@ -142,6 +142,8 @@ fn span_of(path: &str, problem: &str, table: &DeTable<'_>) -> Option<Range<usize
 
 /// Replaces the names of serde and Rust in an error.
 fn in_words(message: &str) -> String {
+    let message = &message.replace("invalid type: map,", "invalid type: table,");
+    let message = &message.replace("invalid type: sequence,", "invalid type: list,");
     match message.rsplit_once(", expected ") {
         Some((found, "a map")) => format!("{found}, expected a table"),
         Some((found, "a sequence")) => format!("{found}, expected a list"),
@@ -150,6 +152,7 @@ fn in_words(message: &str) -> String {
             format!("{found}, expected a whole number from 0 on")
         }
         Some((found, "f32" | "f64")) => format!("{found}, expected a number"),
+        None if message == "wanted string or table" => "expected a name in quotes".to_owned(),
         Some((found, expected)) if expected.starts_with("struct ") => format!("{found}, expected a table"),
         _ => with_suggestion(message),
     }
@@ -232,9 +235,10 @@ mod tests {
         let table = "expected a table";
         for (text, wanted) in [
             ("preset = 1", "line 1, column 10: `preset`: invalid type: integer `1`, expected a string".to_owned()),
+            ("mode = 1", "line 1, column 8: `mode`: expected a name in quotes".to_owned()),
             ("snapshots = 3", "line 1, column 13: `snapshots`: invalid type: integer `3`, expected `true` or `false`".to_owned()),
             ("models = 3", format!("line 1, column 10: `models`: invalid type: integer `3`, {table}")),
-            ("mcp = [1]", format!("line 1, column 7: `mcp`: invalid type: sequence, {table}")),
+            ("mcp = [1]", format!("line 1, column 7: `mcp`: invalid type: list, {table}")),
             ("db = \"full\"", format!("line 1, column 6: `db`: invalid type: string \"full\", {table}")),
             (
                 "memory = 3",
@@ -255,6 +259,10 @@ mod tests {
             (
                 "models.fallback = 1",
                 "line 1, column 19: `models.fallback`: invalid type: integer `1`, expected a table, or a list of tables".to_owned(),
+            ),
+            (
+                "[permissions]\ntool = \"a\"",
+                "line 1, column 2: `permissions`: invalid type: table, expected a list".to_owned(),
             ),
             ("permissions = [{ tool = \"a\", then = \"maybe\" }]",
              "line 1, column 1: `permissions`, entry 1: unknown variant `maybe`, expected one of `allow`, `ask`, `deny`".to_owned()),

@@ -1,7 +1,7 @@
 //! Locations: the folder of the tools, and the database.
 
 use std::{
-    io,
+    env, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -16,7 +16,10 @@ use superstep::{
 };
 
 use crate::{
-    args::{db::DbArg, shared::LocationArgs},
+    args::{
+        db::{DbArg, VARIABLE},
+        shared::LocationArgs,
+    },
     config::{encryption, place::Db, private, remembered::Remembered, trust::Decided},
     output::{
         exit::{Exit, Failure},
@@ -44,8 +47,15 @@ impl Location {
     ///
     /// # Errors    The folder is missing or not a folder, or the URL of the database or a key is not valid.
     pub(crate) fn new(mut given: LocationArgs) -> Result<Self, Failure> {
-        // An empty variable counts as unset.
-        given.db = given.db.filter(|db| !db.0.is_empty());
+        if given.db.as_ref().is_some_and(|db| db.0.is_empty()) {
+            // An empty variable counts as unset. An empty flag is a mistake, such as `--db "$DB"` without `DB`.
+            if env::var_os(VARIABLE).is_none_or(|value| !value.is_empty()) {
+                return Err(Failure::usage(
+                    "`--db` is empty; name a file, or the URL of a PostgreSQL database",
+                ));
+            }
+            given.db = None;
+        }
         let cwd = folder(given.cwd.as_deref().unwrap_or(Path::new(".")))?;
         let db = match &given.db {
             Some(given) => Db::parse(given)?,
@@ -281,7 +291,8 @@ impl Location {
     /// Opens the database for reading; `None` if the folder has none yet.
     pub(crate) fn find(&self) -> Result<Option<Arc<dyn Checkpointer>>, Failure> {
         match &self.db {
-            Db::File(file) if !self.has_own_db() && !file.exists() => Ok(None),
+            // A folder that cannot be read is an error, not an absent database.
+            Db::File(file) if !self.has_own_db() && !file.try_exists().unwrap_or(true) => Ok(None),
             Db::File(file) => {
                 self.check(file)?;
                 Ok(Some(self.sealed(Arc::new(SqliteCheckpointer::open_read_only(file)?))))

@@ -47,7 +47,7 @@ use crate::{
     },
     output::{
         exit::{Exit, Failure},
-        text::print_note,
+        text::{print_note, printable_line},
     },
 };
 
@@ -350,7 +350,7 @@ impl Trust for Decided {
             let rule = format!(
                 "a rule in the database that allows `{}` is not known to be yours, and is ignored; grant it \
                  again with `--always` when a call waits for approval",
-                rule.tool
+                printable_line(&rule.tool)
             );
             self.untaken.lock().unwrap_or_else(PoisonError::into_inner).insert(rule);
         }
@@ -444,6 +444,8 @@ fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
         );
         Failure::new(Exit::Database, message)
     };
+    // Opening a pipe waits for its writer.
+    private::check(place, OTHER_FOLDER)?;
     let mut file = match File::open(place) {
         Ok(file) => file,
         // Without a folder nothing can be stored; writing reports that.
@@ -452,7 +454,7 @@ fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
         }
         Err(cause) => return Err(wrong(&cause)),
     };
-    for path in [place.parent().and_then(Path::parent), place.parent(), Some(place)].into_iter().flatten() {
+    for path in [place.parent().and_then(Path::parent), place.parent()].into_iter().flatten() {
         private::check(path, OTHER_FOLDER)?;
     }
     let mut text = String::new();

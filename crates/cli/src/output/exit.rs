@@ -16,7 +16,7 @@ use superstep::{
     replay::ReplayError,
 };
 
-use crate::output::text::printable;
+use crate::output::text::{indented, printable};
 
 /// The exit codes. A promise: they are listed in `docs/cli.md` and in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +62,8 @@ impl Failure {
         Self { exit, message: message.into() }
     }
 
-    pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self::new(Exit::Usage, message)
+    pub(crate) fn usage(message: impl AsRef<str>) -> Self {
+        Self::new(Exit::Usage, indented(message.as_ref()))
     }
 
     /// Creates the failure of a system without random numbers.
@@ -73,7 +73,7 @@ impl Failure {
 
     /// Creates a failure from an error with its causes.
     pub(crate) fn caused(exit: Exit, error: &(dyn Error + 'static)) -> Self {
-        Self::new(exit, chain(error))
+        Self::new(exit, indented(&chain(error)))
     }
 
     /// Prints it on stderr.
@@ -135,6 +135,7 @@ impl From<ReplayError> for Failure {
     fn from(error: ReplayError) -> Self {
         match error {
             ReplayError::Run(error) => error.into(),
+            error @ ReplayError::NoSuchNode { .. } => Self::caused(Exit::Usage, &error),
             other => Self::caused(Exit::Thread, &other),
         }
     }

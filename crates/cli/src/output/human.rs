@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::output::{
     files::listed,
     run_output::{End, Output},
-    text::{brief, count, print_styled_note, printable},
+    text::{brief, count, print_styled_note, printable, printable_line},
 };
 
 const DIM: Style = Style::new().dimmed();
@@ -70,7 +70,7 @@ impl<W: Write> Human<W> {
         if self.quiet || !io::stderr().is_terminal() {
             return;
         }
-        let spinner = ProgressBar::new_spinner().with_message("asking the model");
+        let spinner = ProgressBar::new_spinner().with_message("calling the model");
         spinner.set_style(ProgressStyle::default_spinner());
         spinner.enable_steady_tick(Duration::from_millis(100));
         self.spinner = Some(spinner);
@@ -138,6 +138,7 @@ impl<W: Write> Human<W> {
             return;
         }
         let what = if lines > 1 { format!("{lines} lines") } else { brief(result, MAX_SHOWN) };
+        let tool = printable_line(tool);
         self.print_note(style, &format!("  ← {tool}: {what}{}", took.unwrap_or_default()));
     }
 
@@ -167,7 +168,9 @@ impl<W: Write> Human<W> {
             _ => {}
         }
         if let Some((style, note)) = note(&event) {
-            self.print_note(style, &note);
+            // Names and reasons come from models and servers, and must not look like other lines of the program.
+            let is_list = matches!(event, AgentEvent::FilesChanged(_));
+            self.print_note(style, &if is_list { note } else { printable_line(&note) });
         }
         if let AgentEvent::Retry { .. } | AgentEvent::ModelFallback { .. } = event {
             self.wait_for_model();
@@ -235,7 +238,7 @@ fn note(event: &AgentEvent) -> Option<(Style, String)> {
         AgentEvent::ArgsRepaired { tool, .. } => (DIM, format!("  repaired the arguments of {tool}")),
         AgentEvent::Loop { tool, .. } => (BAD, format!("the model repeats itself with {tool}")),
         AgentEvent::Retrieved { memories, passages, .. } => {
-            (DIM, format!("found {memories} stored memories, {passages} passages"))
+            (DIM, format!("retrieved memories: {memories}, passages: {passages}"))
         }
         AgentEvent::RetrievalFailed { source, reason } => {
             (BAD, format!("{source} could not be searched: {reason}"))
@@ -261,13 +264,14 @@ impl<W: Write> Output for Human<W> {
     }
 
     fn discarded(&mut self, nodes: &[NodeName]) -> io::Result<()> {
-        let nodes: Vec<_> = nodes.iter().map(NodeName::as_str).collect();
+        let nodes: Vec<_> = nodes.iter().map(|node| printable_line(node.as_str())).collect();
         self.print_note(BAD, &format!("discarded pending nodes: {}", nodes.join(", ")));
         Ok(())
     }
 
     fn lagged(&mut self, skipped: u64) -> io::Result<()> {
-        self.print_note(BAD, &format!("{skipped} events came faster than they could be shown, and are lost"));
+        let lost = count(skipped, "event");
+        self.print_note(BAD, &format!("lost {lost}, which came faster than they could be shown"));
         Ok(())
     }
 
@@ -297,7 +301,7 @@ impl<W: Write> Output for Human<W> {
                 BAD,
                 &format!(
                     "the last request was {} more than `context` allows, and could not be shortened",
-                    counted(metadata.over_context, "token")
+                    count(metadata.over_context, "token")
                 ),
             );
         }
@@ -305,14 +309,14 @@ impl<W: Write> Output for Human<W> {
             DIM,
             &format!(
                 "{}, {}, {}, {}",
-                counted(u64::from(metadata.steps_taken), "step"),
-                counted(u64::from(metadata.llm_calls), "model call"),
+                count(u64::from(metadata.steps_taken), "step"),
+                count(u64::from(metadata.llm_calls), "model call"),
                 match (state.usage.input_tokens, state.usage.output_tokens) {
                     (0, 0) => "tokens not counted".to_owned(),
                     (read, written) if state.answer.estimated => {
                         format!("tokens not counted, about {read} in and {written} out")
                     }
-                    (read, written) => format!("{} in and {written} out", counted(read, "token")),
+                    (read, written) => format!("{} in and {written} out", count(read, "token")),
                 },
                 time(end.took)
             ),
@@ -332,10 +336,6 @@ impl<W> Drop for Human<W> {
 fn shortened(before: u64, after: u64, over: u64) -> String {
     let excess = if over > 0 { format!(", still {over} too many") } else { String::new() };
     format!("the conversation was shortened for the model: {before} → {after} tokens{excess}")
-}
-
-fn counted(number: u64, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 fn time(took: Duration) -> String {

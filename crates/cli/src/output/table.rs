@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use anstyle::Style;
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use crate::output::{
@@ -20,6 +20,18 @@ pub(crate) fn new_table(header: &[&str]) -> Table {
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     }
     table
+}
+
+/// Formats a table. In a narrow terminal its first column, whose names are copied, is not broken if the half of the width is
+/// enough for it.
+pub(crate) fn formatted(mut table: Table) -> String {
+    let names = table.column_max_content_widths().first().copied().unwrap_or_default();
+    if let (Some(width), Some(column)) = (table.width(), table.column_mut(0))
+        && names <= width / 2
+    {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    format!("{}\n", table.trim_fmt())
 }
 
 /// Returns the number of columns of the terminal that is stdout.
@@ -73,5 +85,22 @@ pub(crate) fn written(result: io::Result<()>) -> Result<Exit, Failure> {
     match result.as_ref().err().and_then(exit::unwritten) {
         Some(failure) => Err(failure),
         None => Ok(Exit::Ok),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_not_broken_in_a_narrow_terminal() {
+        let shown = |width: u16| {
+            let mut table = new_table(&["THREAD", "UPDATED"]);
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+            table.add_row(["t-20261127-125354-a3be", "2026-11-27T12:53:54Z"]);
+            formatted(table)
+        };
+        assert!(shown(44).contains("t-20261127-125354-a3be"), "{}", shown(44));
+        assert!(shown(20).lines().all(|line| line.len() <= 20), "{}", shown(20));
     }
 }

@@ -51,14 +51,31 @@ pub(crate) fn brief(text: &str, most: usize) -> String {
     if cut.len() < line.len() || text.lines().nth(1).is_some() { format!("{cut}…") } else { cut }
 }
 
-/// Quotes a word for a shell.
+/// Indents the lines after the first, which a name or an error of a server or a database may have: they must not look like
+/// other lines of the program.
+pub(crate) fn indented(text: &str) -> String {
+    text.replace('\n', "\n    ")
+}
+
+/// Quotes a word for a shell. Characters that cannot be seen are escapes, which bash and zsh know.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
+        return word.to_owned();
     }
+    if printable_line(word) == word {
+        return format!("'{}'", word.replace('\'', r"'\''"));
+    }
+    let mut escaped = String::new();
+    for c in word.chars() {
+        match c {
+            '\'' | '\\' => escaped.extend(['\\', c]),
+            '\n' | '\t' => escaped.push_str(&printable_line(&c.to_string())),
+            c if is_printable(c) => escaped.push(c),
+            c => escaped.push_str(&format!("\\U{:08x}", u32::from(c))),
+        }
+    }
+    format!("$'{escaped}'")
 }
 
 /// Formats a number of things.
@@ -100,5 +117,6 @@ mod tests {
         assert_eq!(quoted("a b"), "'a b'");
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("a\n'b\\\u{202e}"), r"$'a\n\'b\\\U0000202e'");
     }
 }

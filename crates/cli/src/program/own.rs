@@ -18,6 +18,7 @@ use tracing::Instrument as _;
 
 use crate::{
     args::{
+        command_line::explained,
         jobs::on_server,
         own::{OwnCli, OwnCommand},
         shared::LogArgs,
@@ -30,6 +31,7 @@ use crate::{
         table::written,
     },
     program::start::start,
+    session::signals,
 };
 
 /// Runs a program with these graphs: one graph, a tuple of graphs of different states, or a `Vec` of graphs of one state.
@@ -125,7 +127,9 @@ impl Program {
     /// Runs the command of these words, of which the first is the program's file, on the current runtime, and returns the
     /// exit code. Use it if the graphs are made asynchronously.
     pub async fn run(self, words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
-        self.execute(words).await.unwrap_or_else(Failure::report).into()
+        let exit = self.execute(words).await.unwrap_or_else(Failure::report);
+        signals::release();
+        exit.into()
     }
 
     async fn execute(
@@ -150,11 +154,7 @@ impl Program {
         });
         let (command, word, LogArgs { log }) = match parsed {
             Ok((OwnCli { command, log }, word)) => (command, word, log),
-            Err(error) => {
-                // If stdout or stderr is closed, only the exit code remains.
-                let _ = error.print();
-                return Ok(if error.use_stderr() { Exit::Usage } else { Exit::Ok });
-            }
+            Err(error) => return Ok(explained(&error)),
         };
         let observed = log::begin(log, &self.name);
         let span = observed.command(&self.name, &word);

@@ -17,14 +17,14 @@ pub(super) fn start(program: impl AsyncFnOnce() -> Result<Exit, Failure>) -> Exi
                 return Failure::new(Exit::Failed, message).report();
             }
         };
-        let result = runtime.block_on(program());
+        let exit = runtime.block_on(program()).unwrap_or_else(Failure::report);
         // Servers that were dropped on an early return are still shutting down.
         let _ =
             runtime.block_on(async { tokio::time::timeout(MAX_SHUTDOWN, superstep::mcp::all_ended()).await });
         superstep::mcp::kill_all();
         // A read of the terminal may be pending, which cannot be interrupted.
         runtime.shutdown_background();
-        result.unwrap_or_else(Failure::report)
+        exit
     })
     .into()
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::shared::TurnArgs,
     config::encryption::{KEY, OLD_KEY},
-    output::text::printable,
+    output::text::{indented, printable},
     session::{
         decisions::SAID_NO,
         form,
@@ -84,7 +84,8 @@ fn ask_approval(
     input: &mut impl Keys,
     output: &mut impl Write,
 ) -> io::Result<Option<Approval>> {
-    writeln!(output, "{}", call.question())?;
+    // A command may have lines that look like this question.
+    writeln!(output, "{}", indented(&call.question()))?;
     if let Some(hidden) = call.hidden() {
         writeln!(output, "[{hidden}; `v` shows all of it]")?;
     }
@@ -213,6 +214,15 @@ mod tests {
             assert_eq!(decided(typed), (Some(approval), 1), "{typed}");
         }
         assert_eq!(decided("what\ny maybe\nr\nv\ne {\n"), (None, 6));
+    }
+
+    #[test]
+    fn the_lines_of_a_command_do_not_look_like_those_of_the_question() {
+        let call = asking(&format!("run:\nls\n{ALLOW} y\nrm x"), json!({}));
+        let mut output = Vec::new();
+        ask_approval(&call, |_| Ok(()), &mut "y\n".as_bytes(), &mut output).unwrap();
+        let shown = String::from_utf8(output).unwrap();
+        assert_eq!(shown, format!("run:\n    ls\n    {ALLOW} y\n    rm x\n{ALLOW} "));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{
     output::{
         exit::{Exit, Failure},
         run_output::Output,
-        text::printable_line,
+        text::{indented, printable_line},
     },
     session::{
         dream_thread::failed,
@@ -67,7 +67,7 @@ pub(crate) async fn run(
 pub(crate) fn ended(user: &str, dream: &Dream) -> Result<String, Failure> {
     let (name, turns) = (printable_line(user), turns(dream.turns));
     let wait = format!("{} for another dream", waits(user, dream.turns));
-    let reply = dream.reply.trim();
+    let reply = indented(dream.reply.trim());
     match dream.outcome {
         Some(AgentOutcome::Completed) if dream.end == DreamEnd::LastCallFailed => Err(Failure::new(
             Exit::Failed,
@@ -81,7 +81,7 @@ pub(crate) fn ended(user: &str, dream: &Dream) -> Result<String, Failure> {
             Ok(format!("consolidated {turns} of `{name}`: {reply}").trim_end_matches([':', ' ']).to_owned())
         }
         Some(AgentOutcome::LlmError) => {
-            let error = dream.error.as_deref().unwrap_or("no reason was stored");
+            let error = indented(dream.error.as_deref().unwrap_or("no reason was stored"));
             Err(Failure::new(Exit::Model, format!("the model call of a dream failed: {error}\n{wait}")))
         }
         Some(AgentOutcome::Cancelled) | None => {

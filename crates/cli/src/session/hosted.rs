@@ -6,7 +6,6 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use superstep::{
@@ -119,7 +118,7 @@ impl Hosted {
 
     /// Shuts the MCP servers down.
     pub(crate) async fn close(&self) {
-        join_all(self.servers.iter().map(|server| server.close())).await;
+        mcp::close(&self.servers).await;
     }
 }
 

@@ -47,7 +47,7 @@ impl Pool {
     /// Shuts all of them down.
     pub(crate) async fn close(&self) {
         let all = std::mem::take(&mut *self.0.lock().await);
-        join_all(all.iter().flat_map(|known| &known.servers).map(|server| server.close())).await;
+        close(all.iter().flat_map(|known| &known.servers)).await;
     }
 }
 
@@ -82,6 +82,11 @@ pub(crate) async fn connect(
         }
     }
     let Some(error) = failure else { return Ok(servers) };
-    join_all(servers.iter().map(|server| server.close())).await;
+    close(&servers).await;
     Err(Failure::caused(Exit::Failed, &error))
+}
+
+/// Shuts servers down, which may take seconds.
+pub(crate) async fn close<'a>(servers: impl IntoIterator<Item = &'a Arc<McpServer>>) {
+    join_all(servers.into_iter().map(|server| server.close())).await;
 }

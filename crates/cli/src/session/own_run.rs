@@ -14,7 +14,7 @@ use crate::{
     output::{
         exit::{self, Exit, Failure},
         table::print,
-        text::{brief, json_line, json_pretty, print_note, printable_line},
+        text::{brief, count, json_line, json_pretty, print_note, printable_line},
     },
     session::signals,
 };
@@ -84,8 +84,14 @@ impl OwnRun<'_> {
                 let name = printable_line(data["name"].as_str().unwrap_or_default());
                 self.note(&format!("  {node}: {name} {}", brief(&data["data"].to_string(), MAX_SHOWN)));
             }
-            Some("discarded") => self.note(&format!("discarded the pending tasks of {}", data["nodes"])),
-            Some("lagged") => self.note(&format!("{} events were lost", data["skipped"])),
+            Some("discarded") => {
+                let nodes = data["nodes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                let nodes: Vec<_> = nodes.map(printable_line).collect();
+                self.note(&format!("discarded pending nodes: {}", nodes.join(", ")));
+            }
+            Some("lagged") => {
+                self.note(&format!("lost {}", count(data["skipped"].as_u64().unwrap_or_default(), "event")));
+            }
             _ => {}
         }
         Ok(())

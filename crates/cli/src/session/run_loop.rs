@@ -6,6 +6,7 @@ use futures::StreamExt;
 use superstep::{
     Event, RunError, RunStream, Status,
     agent::{AgentOutcome, AgentState},
+    node::NodeName,
 };
 use tokio::time::Instant;
 
@@ -13,7 +14,7 @@ use crate::{
     output::{
         exit::{self, Exit, Failure},
         run_output::{End, Output},
-        text::{print_note, printable_line},
+        text::{indented, print_note, printable_line},
     },
     session::{
         approve::Approve,
@@ -63,7 +64,7 @@ impl Setup<'_> {
         for (server, said) in
             self.servers.iter().flat_map(|it| it.logged().into_iter().map(|said| (it.name(), said)))
         {
-            output.note(&format!("MCP server `{server}`: {}", said.trim_end()));
+            output.note(&indented(&format!("MCP server `{server}`: {}", said.trim_end())));
         }
         let written = written.and_then(|()| output.end(&shown));
         self.conclude(&mut *output, &shown, &waiting, written)
@@ -111,11 +112,13 @@ impl Setup<'_> {
             (AgentOutcome::LlmError, Ok(())) => {
                 let error = &end.state.error;
                 let error = error.as_ref().map_or("no reason was stored", |error| error.message.as_str());
+                let error = indented(error);
                 return Err(Failure::new(Exit::Model, format!("the model call failed: {error}\n{resume}")));
             }
             (AgentOutcome::HookFailed, Ok(())) => {
                 let error = end.state.hook_error.as_ref();
-                let error = error.map_or_else(|| "a hook failed".to_owned(), ToString::to_string);
+                let error =
+                    error.map_or_else(|| "a hook failed".to_owned(), |error| indented(&error.to_string()));
                 return Err(Failure::new(Exit::Failed, format!("{error}\n{resume}")));
             }
             (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => {
@@ -210,8 +213,8 @@ impl Setup<'_> {
                     format!("thread `{thread}` waits for a decision\n{}", self.waits(&waiting))
                 }
                 _ => {
-                    let next: Vec<_> = next.iter().map(|node| format!("`{node}`")).collect();
-                    let next = next.join(", ");
+                    let shown = |node: &NodeName| format!("`{}`", printable_line(node.as_str()));
+                    let next = next.iter().map(shown).collect::<Vec<_>>().join(", ");
                     format!(
                         "thread `{thread}` is not finished, {next} still to run; resume it with: {resume}"
                     )

@@ -8,7 +8,6 @@ use std::{
     sync::Arc,
 };
 
-use futures::future::join_all;
 use rand::RngExt;
 use serde_json::{Map, Value, json};
 use superstep::{
@@ -38,7 +37,7 @@ use crate::{
         human::Human,
         json::Json,
         run_output::Output,
-        text::{print_note, quoted},
+        text::{print_note, printable_line, quoted},
     },
     session::{dream_thread, mcp, randomness::chance, results, snapshots, tools, waiting::Waiting},
 };
@@ -100,7 +99,7 @@ impl Basis {
             print_note(&format!(
                 "thread `{thread}` was not set up by you on this machine, so this is not taken from its database: {}; \
                  name it with `--config FILE` to have it",
-                left_out.join(", ")
+                printable_line(&left_out.join(", "))
             ));
         }
         let (user, asks) = match purpose {
@@ -369,7 +368,7 @@ impl<'a> Setup<'a> {
     }
 
     pub(crate) async fn close_servers(&self) {
-        join_all(self.servers.iter().map(|server| server.close())).await;
+        mcp::close(&self.servers).await;
     }
 
     /// Returns the model and the configuration as a thread stores them.

@@ -1,40 +1,114 @@
 //! Signals that end the program: Ctrl-C, SIGTERM, and SIGHUP when its terminal is closed.
 
-use std::io::Write;
+use std::{
+    future::pending,
+    io::Write,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
+use tokio::{runtime::Handle, task::AbortHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::output::exit::Exit;
 
 /// Cancels the run at the first signal, which then ends by itself; ends the program at the second. Signals count from this call, before
-/// the future is polled.
-#[cfg(unix)]
+/// the future is polled. After the future is dropped, the first signal ends the program.
 pub(crate) fn watch(cancel: CancellationToken) -> impl Future<Output = ()> + Send {
-    use tokio::signal::unix::{SignalKind, signal};
-    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    // Without a handler, which only fails if no file descriptor is free, the system ends the program as
-    // usual.
-    let mut hangup = if ignores_hangup() { None } else { signal(SignalKind::hangup()).ok() };
+    let (watch, mut signals) = (Watch::begin(), Signals::new());
     async move {
-        let (Ok(mut interrupt), Ok(mut terminate)) = signals else { return };
-        let mut stopped = async || {
-            let hung_up = async {
-                match &mut hangup {
-                    Some(hangup) => hangup.recv().await,
-                    None => std::future::pending().await,
-                }
+        let _watch = watch;
+        signals.next().await;
+        let _ = writeln!(anstream::stderr(), "\nstopping; once more to stop at once");
+        cancel.cancel();
+        signals.next().await;
+        end();
+    }
+}
+
+/// Leaves later signals to the caller of a program that ended.
+pub(crate) fn release() {
+    if let Some(task) = Watches::lock().between.take() {
+        task.abort();
+    }
+}
+
+fn end() {
+    superstep::mcp::kill_all();
+    std::process::exit(Exit::Interrupted as i32);
+}
+
+/// The present futures of [`watch`].
+static WATCHES: Mutex<Watches> = Mutex::new(Watches { number: 0, between: None });
+
+struct Watches {
+    number: usize,
+    /// The task that ends the program at a signal while there is no watch: once tokio has installed its handler, a signal
+    /// without a receiver would have no effect.
+    between: Option<AbortHandle>,
+}
+
+impl Watches {
+    fn lock() -> MutexGuard<'static, Self> {
+        WATCHES.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A present future of [`watch`].
+struct Watch;
+
+impl Watch {
+    fn begin() -> Self {
+        Watches::lock().number += 1;
+        release();
+        Self
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut watches = Watches::lock();
+        watches.number -= 1;
+        if let (0, Ok(runtime)) = (watches.number, Handle::try_current()) {
+            // A new receiver does not get the signals that the watch has received.
+            let mut signals = Signals::new();
+            let ends = async move {
+                signals.next().await;
+                end();
             };
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hung_up => {}
-            }
-        };
-        stopped().await;
-        stop(&cancel);
-        stopped().await;
-        superstep::mcp::kill_all();
-        std::process::exit(Exit::Interrupted as i32);
+            watches.between = Some(runtime.spawn(ends).abort_handle());
+        }
+    }
+}
+
+/// A receiver of the signals.
+#[cfg(unix)]
+struct Signals([Option<tokio::signal::unix::Signal>; 3]);
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> Self {
+        use tokio::signal::unix::{SignalKind, signal};
+        // Without a handler, which only fails if no file descriptor is free, the system ends the program as
+        // usual.
+        let hangup = if ignores_hangup() { None } else { signal(SignalKind::hangup()).ok() };
+        Self([signal(SignalKind::interrupt()).ok(), signal(SignalKind::terminate()).ok(), hangup])
+    }
+
+    async fn next(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = received(interrupt) => {}
+            _ = received(terminate) => {}
+            _ = received(hangup) => {}
+        }
+    }
+}
+
+#[cfg(unix)]
+async fn received(signal: &mut Option<tokio::signal::unix::Signal>) -> Option<()> {
+    match signal {
+        Some(signal) => signal.recv().await,
+        None => pending().await,
     }
 }
 
@@ -47,18 +121,19 @@ fn ignores_hangup() -> bool {
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & HANGUP != 0)
 }
 
-/// Does the same for Ctrl-C, the only signal on this system.
+/// Ctrl-C, the only signal on this system.
 #[cfg(not(unix))]
-pub(crate) async fn watch(cancel: CancellationToken) {
-    if tokio::signal::ctrl_c().await.is_ok() {
-        stop(&cancel);
-        let _ = tokio::signal::ctrl_c().await;
-        superstep::mcp::kill_all();
-        std::process::exit(Exit::Interrupted as i32);
-    }
-}
+struct Signals;
 
-fn stop(cancel: &CancellationToken) {
-    let _ = writeln!(anstream::stderr(), "\nstopping; once more to stop at once");
-    cancel.cancel();
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> Self {
+        Self
+    }
+
+    async fn next(&mut self) {
+        if tokio::signal::ctrl_c().await.is_err() {
+            pending().await
+        }
+    }
 }

@@ -10,7 +10,7 @@ use superstep::{Interrupt, agent::approval::ApprovalRequest};
 use self::shown::HiddenArguments;
 use crate::output::{
     exit::{Exit, Failure},
-    text::{printable, printable_line},
+    text::{count, printable, printable_line},
 };
 
 /// Maximum length of a question that is shown without `v`, in lines and in bytes.
@@ -93,7 +93,7 @@ impl Waiting {
             shown::unseen(&printable(shown), self.request.args.as_object());
         let hidden = hidden.into_iter().map(|(name, value)| match value {
             Value::String(text) => {
-                format!("`{}` ({} characters)", printable_line(name), text.chars().count())
+                format!("`{}` ({})", printable_line(name), count(text.chars().count(), "character"))
             }
             _ => format!("`{}`", printable_line(name)),
         });
@@ -188,7 +188,7 @@ pub(super) mod tests {
             (
                 "make one",
                 json!({"path": "one", "content": "x"}),
-                Some("not shown in full: `content` (1 characters); `path` is `one`"),
+                Some("not shown in full: `content` (1 character); `path` is `one`"),
             ),
             ("go", json!({"to": "x\n", "n": 5}), Some("not shown in full: `n`, `to` (2 characters)")),
             (&"x\n".repeat(100), json!({}), Some("not shown in full: the question")),

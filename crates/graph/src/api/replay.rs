@@ -20,8 +20,7 @@ use crate::{
     journal::{
         divergence::Divergence,
         memories::{add_memories, bound},
-        replay_cursor::ReplayCursor,
-        replay_script::{Line, Script, is_input},
+        replay_script::{Line, ReplayCursor, Script, is_input},
     },
     run::{driver::RunInput, replay, restore::unfit_error},
     run_error::names,
@@ -342,15 +341,17 @@ impl<S: State> Replay<S> {
             let is_input = first.source == Source::Input && (at > 0 || first.parent.is_none());
             let done = if is_input { at } else { at + 1 };
             script.put(self.thread(), Line { checkpoints: branch.clone(), done, end });
-            let given = match is_input {
+            let run_input = match is_input {
                 true => RunInput::Stored(self.input(&*script.store, first).await?),
                 false => RunInput::Nothing,
             };
             stuck = match is_input || end > at + 1 {
-                true => self.run_along(script, Arc::new(ReplayCheckpointer(script.clone())), given).await?,
+                true => {
+                    self.run_along(script, Arc::new(ReplayCheckpointer(script.clone())), run_input).await?
+                }
                 false => false,
             };
-            // Where it is stuck, another run begins with what came of that superstep.
+            // Where it is stuck, another run begins with the results of that superstep.
             at = if stuck { script.done(self.thread()) } else { end };
         }
         Ok(skipped)
@@ -457,7 +458,7 @@ impl<S: State> Replay<S> {
         &self,
         script: &Arc<Script>,
         checkpointer: Arc<dyn Checkpointer>,
-        given: RunInput<S>,
+        run_input: RunInput<S>,
     ) -> Result<bool, ReplayError> {
         let options = RunOptions::new()
             .thread(self.thread().clone())
@@ -467,7 +468,7 @@ impl<S: State> Replay<S> {
         let store = self.store.clone();
         let backends = Backends { checkpointer: Some(checkpointer), store, retention: None };
         let cursor = ReplayCursor { script: script.clone(), thread: self.thread().clone() };
-        Ok(replay::replay(self.graph.inner().clone(), backends, given, options, cursor).await?)
+        Ok(replay::replay(self.graph.inner().clone(), backends, run_input, options, cursor).await?)
     }
 
     /// Returns the input that a checkpoint accepted.

@@ -115,15 +115,15 @@ impl<S: State> Thread<S> {
     /// The run does not borrow the handle, so that it can be spawned.
     fn drive(
         &self,
-        given: RunInput<S>,
+        run_input: RunInput<S>,
     ) -> impl Future<Output = Result<Outcome<S>, RunError>> + Send + use<S> {
         let CompiledGraph { inner, backends, .. } = self.graph.clone();
-        driver::run(inner, backends, given, self.options.clone(), None)
+        driver::run(inner, backends, run_input, self.options.clone(), None)
     }
 
-    fn drive_stream(&self, given: RunInput<S>, streaming: Streaming) -> RunStream<S> {
+    fn drive_stream(&self, run_input: RunInput<S>, streaming: Streaming) -> RunStream<S> {
         let CompiledGraph { inner, backends, .. } = self.graph.clone();
         let config = self.options.clone();
-        RunStream::new(streaming, move |events| driver::run(inner, backends, given, config, Some(events)))
+        RunStream::new(streaming, move |events| driver::run(inner, backends, run_input, config, Some(events)))
     }
 }

@@ -54,7 +54,7 @@ impl<S: State> Restored<S> {
     /// Converts for the caller. With `live`, it folds the writes of finished tasks of an incomplete
     /// superstep.
     pub(crate) fn into_snapshot(self, live: bool, topology: &Topology) -> Result<StateSnapshot<S>, RunError> {
-        let Self { meta, state: mut values, tasks: mut records, kept, .. } = self;
+        let Self { meta, state: mut values, tasks: mut records, unknown, .. } = self;
         if live {
             set_back_refused(topology, &meta.control, &values, &mut records);
         }
@@ -91,7 +91,7 @@ impl<S: State> Restored<S> {
             task.result = record.update;
             let (asks, questions) = record.record.questions(&task.node, topology);
             let began = origins.occasion(record.slot);
-            let ask = |asked: &Question| into_interrupt(asked.clone(), began, asks.clone());
+            let ask = |question: &Question| into_interrupt(question.clone(), began, asks.clone());
             task.interrupts = questions.iter().map(ask).collect();
             let (failure, end) = record.record.taken_apart();
             task.error = match end {
@@ -108,7 +108,7 @@ impl<S: State> Restored<S> {
             };
         }
         let (graph, checkpoint) = (meta.graph(), Some(meta.shown()));
-        Ok(StateSnapshot { values, next, tasks, checkpoint, graph, unknown: kept.channels() })
+        Ok(StateSnapshot { values, next, tasks, checkpoint, graph, unknown: unknown.channels() })
     }
 }
 

@@ -190,7 +190,8 @@ async fn forget_questions(checkpointer: &dyn Checkpointer, mut thread: ThreadId)
         for (slot, record) in loaded.tasks.iter().filter(|(slot, _)| is_caller(*slot)) {
             let mut record = record.clone();
             let TaskRecord::Interrupted { questions, .. } = &mut record else { continue };
-            questions.retain(|asked| asked.within.as_ref().is_none_or(|within| within.call != segment.key));
+            questions
+                .retain(|question| question.within.as_ref().is_none_or(|within| within.call != segment.key));
             let key = TaskKey { thread: thread.clone(), checkpoint: loaded.meta.id, slot: *slot };
             checkpointer.record(&key, record).await?;
         }

@@ -35,13 +35,13 @@ pub(crate) async fn update_states<S: State>(
         let written = updates.iter().map(|(update, _)| graph.initial.written(update));
         written.fold(ChannelSet::EMPTY, ChannelSet::union)
     };
-    let given = supersteps.iter().map(written).fold(ChannelSet::EMPTY, ChannelSet::union);
+    let written = supersteps.iter().map(written).fold(ChannelSet::EMPTY, ChannelSet::union);
     let mut restored = match seed {
         Some(seed) => load_seeded(graph, seed, checkpointer, thread).await?,
-        None => load(graph, checkpointer, thread, config.checkpoint, given).await?,
+        None => load(graph, checkpointer, thread, config.checkpoint, written).await?,
     };
     if restored.is_none() {
-        require(&*graph.initial, given, None)?;
+        require(&*graph.initial, written, None)?;
     }
     let head = restored.as_ref().map(|it| it.head);
     let mark = graph.mark(match &restored {

@@ -97,7 +97,7 @@ impl<S: State> CompiledNode<S> {
 
     /// Returns the targets of its conditional edges and fan-outs, for the state after it.
     pub(crate) fn targets(&self, state: &S) -> Result<Targets, NoTargets> {
-        let asked = catch_unwind(AssertUnwindSafe(|| {
+        let targets = catch_unwind(AssertUnwindSafe(|| {
             let (mut ends, mut items) = (Vec::with_capacity(self.routers.len()), Vec::new());
             for (router, targets) in &self.routers {
                 let before = ends.len();
@@ -113,7 +113,7 @@ impl<S: State> CompiledNode<S> {
             }
             Ok(Targets { ends, items })
         }));
-        asked.unwrap_or_else(|panic| Err(NoTargets::Failed(Panicked::from_payload(&*panic).into())))
+        targets.unwrap_or_else(|panic| Err(NoTargets::Failed(Panicked::from_payload(&*panic).into())))
     }
 }
 

@@ -90,10 +90,10 @@ impl Answers {
             let value = value.and_then(|value| encode::check_depth(value).map(|()| value));
             let unstorable = |source| RunError::Unstorable { what: format!("the answer `{name}`"), source };
             let value = value.map_err(unstorable)?;
-            let is_named = |asked: &Interrupt| asked.id == *name || asked.key == *name;
+            let is_named = |interrupt: &Interrupt| interrupt.id == *name || interrupt.key == *name;
             let named = waiting.iter().filter(|(_, asking)| is_named(&asking.interrupt));
-            let ids = |asked: Vec<&(u32, PendingQuestion)>| {
-                asked.into_iter().map(|(_, asking)| asking.interrupt.id.clone()).collect()
+            let ids = |questions: Vec<&(u32, PendingQuestion)>| {
+                questions.into_iter().map(|(_, asking)| asking.interrupt.id.clone()).collect()
             };
             let named: Vec<_> = named.collect();
             let (slot, PendingQuestion { key, interrupt, question, .. }) = match named[..] {
@@ -136,16 +136,16 @@ pub(crate) struct StoredAnswer {
 impl StoredAnswer {
     /// Returns whether it answers this question, ignoring the order of map entries.
     fn is_for(&self, question: &str) -> bool {
-        let asked = |json: &str| serde_json::from_str::<Value>(json).ok();
+        let parsed = |json: &str| serde_json::from_str::<Value>(json).ok();
         self.question
             .as_ref()
-            .is_none_or(|before| before.question == question || asked(&before.question) == asked(question))
+            .is_none_or(|before| before.question == question || parsed(&before.question) == parsed(question))
     }
 }
 
 /// Creates the question of a called graph.
-pub(crate) fn question_within(asked: Interrupt, within: Within) -> Question {
-    let Interrupt { key, question, schema, .. } = asked;
+pub(crate) fn question_within(interrupt: Interrupt, within: Within) -> Question {
+    let Interrupt { key, question, schema, .. } = interrupt;
     let schema = schema.as_ref().map(RawJson::from);
     Question { key, question: RawJson::from(&question), schema, within: Some(within), replaces: None }
 }
@@ -166,19 +166,19 @@ pub(crate) fn answer_key(question: &Question) -> String {
 }
 
 /// Converts a question of a task to its public form, with the key of its answer.
-pub(crate) fn into_pending(asked: Question, began: QuestionContext<'_>, node: NodeName) -> PendingQuestion {
+pub(crate) fn into_pending(stored: Question, began: QuestionContext<'_>, node: NodeName) -> PendingQuestion {
     let read = |json: &RawJson| serde_json::from_str(json).unwrap_or_else(|_| Value::from(json.as_str()));
-    let question = read(&asked.question);
-    let id = marked(QuestionName::of(&asked), &question, began, &node);
-    let node = asked.within.as_ref().map_or(node, |within| within.node.clone());
-    let (key, schema) = (asked.key.clone(), asked.schema.as_ref().map(read));
+    let question = read(&stored.question);
+    let id = marked(QuestionName::of(&stored), &question, began, &node);
+    let node = stored.within.as_ref().map_or(node, |within| within.node.clone());
+    let (key, schema) = (stored.key.clone(), stored.schema.as_ref().map(read));
     let interrupt = Interrupt { id, node, key, question, schema };
-    PendingQuestion { key: answer_key(&asked), interrupt, question: asked }
+    PendingQuestion { key: answer_key(&stored), interrupt, question: stored }
 }
 
 /// Converts a question to its public form.
-pub(crate) fn into_interrupt(asked: Question, began: QuestionContext<'_>, node: NodeName) -> Interrupt {
-    into_pending(asked, began, node).interrupt
+pub(crate) fn into_interrupt(stored: Question, began: QuestionContext<'_>, node: NodeName) -> Interrupt {
+    into_pending(stored, began, node).interrupt
 }
 
 /// Converts a question to the form that is stored with its answer.
@@ -254,13 +254,13 @@ pub(crate) fn waiting_record(
     error: Option<String>,
     once: BTreeMap<String, RawJson>,
 ) -> TaskRecord {
-    let answer = |(key, given): (&String, &StoredAnswer)| (key.clone(), RawJson::from(&given.answer));
-    let asked =
-        |(key, given): (&String, &StoredAnswer)| Some((key.clone(), answered(given.question.as_ref()?)));
+    let answer = |(key, stored): (&String, &StoredAnswer)| (key.clone(), RawJson::from(&stored.answer));
+    let question =
+        |(key, stored): (&String, &StoredAnswer)| Some((key.clone(), answered(stored.question.as_ref()?)));
     TaskRecord::Interrupted {
         questions,
         answers: answers.iter().map(answer).collect(),
-        asked: answers.iter().filter_map(asked).collect(),
+        asked: answers.iter().filter_map(question).collect(),
         attempts,
         error,
         once,
@@ -279,7 +279,7 @@ pub(crate) struct InterruptQueue {
 struct QueueState {
     /// By superstep.
     answers: BTreeMap<i64, Resolved>,
-    asked: BTreeMap<TaskId, Vec<WaitReason>>,
+    reasons: BTreeMap<TaskId, Vec<WaitReason>>,
 }
 
 /// A message of a task to the driver before it suspends.
@@ -324,11 +324,11 @@ pub(crate) struct RepeatedQuestion {
 
 impl RepeatedQuestion {
     /// Removes repeated questions, and rejects a different question under a pending key.
-    pub(crate) fn check(node: &NodeName, asked: Vec<WaitReason>) -> Result<Vec<WaitReason>, Self> {
+    pub(crate) fn check(node: &NodeName, reasons: Vec<WaitReason>) -> Result<Vec<WaitReason>, Self> {
         let mut seen = BTreeMap::new();
-        let mut once = Vec::with_capacity(asked.len());
-        for asked in asked {
-            if let Some(question) = asked.question() {
+        let mut once = Vec::with_capacity(reasons.len());
+        for reason in reasons {
+            if let Some(question) = reason.question() {
                 match seen.get(&answer_key(question)) {
                     None => {
                         seen.insert(answer_key(question), question.clone());
@@ -337,7 +337,7 @@ impl RepeatedQuestion {
                     Some(_) => return Err(Self { node: node.clone(), key: question.key.clone() }),
                 }
             }
-            once.push(asked);
+            once.push(reason);
         }
         Ok(once)
     }
@@ -359,18 +359,18 @@ impl QueueState {
 }
 
 impl InterruptQueue {
-    fn papers(&self) -> MutexGuard<'_, QueueState> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn put_answers(&self, step: i64, answers: Resolved) {
-        self.papers().answers.insert(step, answers);
+        self.state().answers.insert(step, answers);
     }
 
     /// Adds an answer for a later superstep.
-    pub(crate) fn put_answer(&self, given: PendingAnswer) {
-        let PendingAnswer { step, slot, key, answered } = given;
-        self.papers().answers.entry(step).or_default().entry(slot).or_default().insert(key, answered);
+    pub(crate) fn put_answer(&self, answer: PendingAnswer) {
+        let PendingAnswer { step, slot, key, answered } = answer;
+        self.state().answers.entry(step).or_default().entry(slot).or_default().insert(key, answered);
     }
 
     /// Returns the answer to this question of a task, if there is one under the key.
@@ -378,7 +378,7 @@ impl InterruptQueue {
     /// # Errors
     /// [`Refusal::Changed`] if the answer under the key is for another question.
     pub(crate) fn answer(&self, task: TaskId, key: &str, question: &str) -> Result<Option<Value>, Refusal> {
-        match self.papers().of(task).and_then(|answers| answers.get(key)) {
+        match self.state().of(task).and_then(|answers| answers.get(key)) {
             None => Ok(None),
             Some(answered) if answered.is_for(question) => Ok(Some(answered.answer.clone())),
             Some(_) => Err(Refusal::Changed),
@@ -387,61 +387,60 @@ impl InterruptQueue {
 
     /// Returns the question of the answer under this key.
     pub(crate) fn answered(&self, task: TaskId, key: &str) -> Option<RawJson> {
-        Some(self.papers().of(task)?.get(key)?.question.as_ref()?.question.clone())
+        Some(self.state().of(task)?.get(key)?.question.as_ref()?.question.clone())
     }
 
     /// Returns the answers of a task for a called graph.
-    pub(crate) fn given(&self, task: TaskId, call: &str) -> Vec<PendingAnswer> {
-        let (papers, called) = (self.papers(), called(call));
-        let answers = papers.of(task).into_iter().flatten();
+    pub(crate) fn pending_answers(&self, task: TaskId, call: &str) -> Vec<PendingAnswer> {
+        let (state, called) = (self.state(), called(call));
+        let answers = state.of(task).into_iter().flatten();
         answers
             .filter_map(|(key, answered)| PendingAnswer::parse(key.strip_prefix(&called)?, answered))
             .collect()
     }
 
     /// Drops the answers for supersteps before `step`, which the called graph stores itself.
-    pub(crate) fn forget(&self, task: TaskId, call: &str, step: i64) {
-        let (mut papers, called) = (self.papers(), called(call));
-        let Some(answers) = papers.answers.get_mut(&task.step).and_then(|tasks| tasks.get_mut(&task.slot))
+    pub(crate) fn drop_before(&self, task: TaskId, call: &str, step: i64) {
+        let (mut state, called) = (self.state(), called(call));
+        let Some(answers) = state.answers.get_mut(&task.step).and_then(|tasks| tasks.get_mut(&task.slot))
         else {
             return;
         };
         answers.retain(|key, value| {
-            let given = key.strip_prefix(&called).and_then(|key| PendingAnswer::parse(key, value));
-            given.is_none_or(|given| given.step >= step)
+            let answer = key.strip_prefix(&called).and_then(|key| PendingAnswer::parse(key, value));
+            answer.is_none_or(|answer| answer.step >= step)
         });
     }
 
     /// Returns the answers of a task.
     pub(crate) fn answers_of(&self, task: TaskId) -> BTreeMap<String, StoredAnswer> {
-        self.papers().of(task).cloned().unwrap_or_default()
+        self.state().of(task).cloned().unwrap_or_default()
     }
 
     /// Drops the answers of a task under these keys, because it refuses the run that gave them.
     pub(crate) fn withdraw(&self, task: TaskId, keys: impl Iterator<Item = String>) {
-        let mut papers = self.papers();
-        if let Some(answers) = papers.answers.get_mut(&task.step).and_then(|tasks| tasks.get_mut(&task.slot))
-        {
+        let mut state = self.state();
+        if let Some(answers) = state.answers.get_mut(&task.step).and_then(|tasks| tasks.get_mut(&task.slot)) {
             keys.for_each(|key| drop(answers.remove(&key)));
         }
     }
 
     /// Drops the answers of a task: its error handler has questions of its own.
-    pub(crate) fn forget_all(&self, task: TaskId) {
-        if let Some(tasks) = self.papers().answers.get_mut(&task.step) {
+    pub(crate) fn drop_answers(&self, task: TaskId) {
+        if let Some(tasks) = self.state().answers.get_mut(&task.step) {
             tasks.remove(&task.slot);
         }
     }
 
-    pub(crate) fn ask(&self, task: TaskId, asked: impl IntoIterator<Item = WaitReason>) {
-        self.papers().asked.entry(task).or_default().extend(asked);
+    pub(crate) fn ask(&self, task: TaskId, reasons: impl IntoIterator<Item = WaitReason>) {
+        self.state().reasons.entry(task).or_default().extend(reasons);
         self.used.store(true, Ordering::Release);
     }
 
     /// Takes the messages of a task since the last call.
     #[inline]
     pub(crate) fn take(&self, task: TaskId) -> Option<Vec<WaitReason>> {
-        if self.used.load(Ordering::Acquire) { self.papers().asked.remove(&task) } else { None }
+        if self.used.load(Ordering::Acquire) { self.state().reasons.remove(&task) } else { None }
     }
 }
 

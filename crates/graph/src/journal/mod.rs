@@ -11,7 +11,6 @@ pub(crate) mod outer_effects;
 pub(crate) mod packed;
 pub(crate) mod parent_recorder;
 pub(crate) mod recorder;
-pub(crate) mod replay_cursor;
 pub(crate) mod replay_script;
 pub(crate) mod supply;
 pub(crate) mod task_origin;

@@ -3,9 +3,12 @@
 //! A text that the other document has too becomes `{"$at": "/pointer"}`; a value that looks like this is
 //! escaped as `{"$as": …}`.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-use serde::de::Error;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
+};
 use serde_json::{Map, Value};
 
 /// The minimum length of a replaced text: a shorter one costs no more than a pointer.
@@ -20,13 +23,10 @@ const AS: &str = "$as";
 
 /// Replaces long texts that `beside`, a JSON text, has as well.
 pub(crate) fn pack(mut json: Value, beside: &str) -> Value {
-    let beside: Value = match has_long(&json) {
-        true => serde_json::from_str(beside).unwrap_or_default(),
-        false => Value::Null,
-    };
-    let mut texts = BTreeMap::new();
-    collect(&beside, &mut String::new(), &mut texts);
-    replace(&mut json, &texts);
+    let mut texts = Vec::new();
+    collect(&json, &mut texts);
+    let pointers = pointers(&texts, beside);
+    replace(&mut json, &mut pointers.into_iter());
     json
 }
 
@@ -71,47 +71,136 @@ fn each_mut(json: &mut Value, mut change: impl FnMut(&mut Value)) {
     }
 }
 
-fn has_long(json: &Value) -> bool {
+/// Collects the long texts, in the order of [`replace`].
+fn collect<'a>(json: &'a Value, texts: &mut Vec<&'a str>) {
     match json {
-        Value::String(text) => text.len() >= MIN_LENGTH,
-        Value::Array(items) => items.iter().any(has_long),
-        Value::Object(entries) => entries.values().any(has_long),
-        _ => false,
-    }
-}
-
-/// Collects the long texts with their pointers; of equal ones the first. `path` is the pointer of `json`.
-fn collect<'a>(json: &'a Value, path: &mut String, texts: &mut BTreeMap<&'a str, String>) {
-    let length = path.len();
-    match json {
-        Value::String(text) if text.len() >= MIN_LENGTH => {
-            texts.entry(text).or_insert_with(|| path.clone());
-        }
-        Value::Array(items) => {
-            for (position, item) in items.iter().enumerate() {
-                path.push_str(&format!("/{position}"));
-                collect(item, path, texts);
-                path.truncate(length);
-            }
-        }
-        Value::Object(entries) => {
-            for (name, value) in entries {
-                path.push('/');
-                path.push_str(&name.replace('~', "~0").replace('/', "~1"));
-                collect(value, path, texts);
-                path.truncate(length);
-            }
-        }
+        Value::String(text) if is_long(text) => texts.push(text),
+        Value::Array(items) => items.iter().for_each(|item| collect(item, texts)),
+        Value::Object(entries) => entries.values().for_each(|value| collect(value, texts)),
         _ => {}
     }
 }
 
-fn replace(json: &mut Value, texts: &BTreeMap<&str, String>) {
-    if let Some(path) = json.as_str().and_then(|text| texts.get(text)) {
-        *json = marked(AT, path.as_str().into());
+fn is_long(text: &str) -> bool {
+    text.len() >= MIN_LENGTH
+}
+
+/// Returns the pointer of each text in a JSON text, if it is there.
+fn pointers(texts: &[&str], json: &str) -> Vec<Option<String>> {
+    if texts.is_empty() {
+        return Vec::new();
+    }
+    let places = texts.iter().map(|text| (*text, None)).collect();
+    let mut search = Search { places, path: Vec::new() };
+    let searched = search.deserialize(&mut serde_json::Deserializer::from_str(json));
+    // A reader finds nothing in a text that is nested too deeply.
+    let places = if searched.is_ok() { search.places } else { BTreeMap::new() };
+    texts.iter().map(|text| places.get(text)?.as_deref().map(pointer)).collect()
+}
+
+/// Returns the JSON pointer of a path.
+fn pointer(path: &[Step<'_>]) -> String {
+    path.iter().fold(String::new(), |pointer, step| match step {
+        Step::Position(position) => format!("{pointer}/{position}"),
+        Step::Name(name) => format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1")),
+    })
+}
+
+/// A step from a list or object into one of its values.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Step<'de> {
+    Position(usize),
+    Name(Cow<'de, str>),
+}
+
+/// The search for long texts while a JSON text is read, which copies nothing.
+struct Search<'a, 'de> {
+    /// The texts and their paths; of equal texts the path that comes first in the order of names and positions.
+    places: BTreeMap<&'a str, Option<Vec<Step<'de>>>>,
+    /// The path of the value that is being read.
+    path: Vec<Step<'de>>,
+}
+
+/// The name of an entry.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> DeserializeSeed<'de> for &mut Search<'_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Search<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        if is_long(text)
+            && let Some(place) = self.places.get_mut(text)
+            && place.as_ref().is_none_or(|place| self.path < *place)
+        {
+            *place = Some(self.path.clone());
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        for position in 0.. {
+            self.path.push(Step::Position(position));
+            let item = items.next_element_seed(&mut *self)?;
+            self.path.pop();
+            if item.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        while let Some(Name(name)) = entries.next_key()? {
+            self.path.push(Step::Name(name));
+            entries.next_value_seed(&mut *self)?;
+            self.path.pop();
+        }
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// Replaces the long texts that have a pointer, and escapes what looks replaced. `pointers` has an item for each long text.
+fn replace(json: &mut Value, pointers: &mut impl Iterator<Item = Option<String>>) {
+    if json.as_str().is_some_and(is_long) {
+        if let Some(pointer) = pointers.next().flatten() {
+            *json = marked(AT, pointer.into());
+        }
         return;
     }
-    each_mut(json, |value| replace(value, texts));
+    each_mut(json, |value| replace(value, pointers));
     let is_mark = |entries: &Map<String, Value>| entries.contains_key(AT) || entries.contains_key(AS);
     if json.as_object().is_some_and(|entries| entries.len() == 1 && is_mark(entries)) {
         *json = marked(AS, json.take());
@@ -140,6 +229,23 @@ mod tests {
         let beside = json!({"messages": [{"a/b~": long}]});
         let packed = there_and_back(&json!({"said": [long, "short"]}), &beside);
         assert_eq!(packed, json!({"said": [{"$at": "/messages/0/a~1b~0"}, "short"]}));
+    }
+
+    #[test]
+    fn of_equal_texts_the_first_is_referred_to_in_the_order_of_names() {
+        let long = "one of two texts that are equal, in the same update";
+        let beside = format!(r#"{{"b":["{long}"],"a\u0062":[0.5,-1,null,true,{{"c":"{long}"}},"{long}"]}}"#);
+        let packed = pack(json!([long, long]), &beside);
+        assert_eq!(packed, json!([{"$at": "/ab/4/c"}, {"$at": "/ab/4/c"}]));
+    }
+
+    #[test]
+    fn beside_an_update_that_cannot_be_read_nothing_is_replaced() {
+        let long = "a text that stands before something that cannot be read";
+        for rest in ["[".repeat(200) + &"]".repeat(200), "?".to_owned()] {
+            let beside = format!(r#"["{long}",{rest}]"#);
+            assert_eq!(pack(json!([long]), &beside), json!([long]));
+        }
     }
 
     #[test]

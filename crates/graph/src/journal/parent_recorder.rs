@@ -50,8 +50,8 @@ impl ParentRecorder {
         caller?.inner.get(&self.name(task)).cloned()
     }
 
-    pub(crate) fn given(&self, task: TaskId, live: bool) -> ReplayMode {
-        match self.recorder.given(self.task) {
+    pub(crate) fn mode(&self, task: TaskId, live: bool) -> ReplayMode {
+        match self.recorder.mode(self.task) {
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => {
                 match self.find(&recorded, task).map(|recorded| Arc::new(recorded.into())) {
                     Some(recorded) if live => ReplayMode::Live(recorded),
@@ -65,10 +65,10 @@ impl ParentRecorder {
     }
 
     /// Stores the recorded inputs of a task, also if they are empty, so that they are known.
-    pub(crate) fn record_inputs(&self, task: TaskId, learned: Recorded) {
+    pub(crate) fn record_inputs(&self, task: TaskId, inputs: Recorded) {
         let name = self.whole_name(task);
         self.recorder.record_inputs(self.task, |above| {
-            above.add_inner(&name, learned);
+            above.add_inner(&name, inputs);
         });
     }
 }

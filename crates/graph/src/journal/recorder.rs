@@ -116,20 +116,20 @@ impl Recorded {
     }
 
     /// Adds the recorded inputs of a task of a called graph.
-    pub(crate) fn add_inner(&mut self, name: &str, mut learned: Self) {
-        for (inner, learned) in std::mem::take(&mut learned.inner) {
-            self.inner.insert(format!("{name}{SEPARATOR}{inner}"), learned);
+    pub(crate) fn add_inner(&mut self, name: &str, mut recorded: Self) {
+        for (inner, recorded) in std::mem::take(&mut recorded.inner) {
+            self.inner.insert(format!("{name}{SEPARATOR}{inner}"), recorded);
         }
-        self.inner.insert(name.to_owned(), learned);
+        self.inner.insert(name.to_owned(), recorded);
     }
 
     /// Returns the recorded inputs of a task of a called graph.
     pub(crate) fn inner(&self, name: &str) -> Option<Self> {
-        let mut learned = self.inner.get(name)?.clone();
+        let mut inputs = self.inner.get(name)?.clone();
         let above = format!("{name}{SEPARATOR}");
         let inner = self.inner.range(above.clone()..).take_while(|(name, _)| name.starts_with(&above));
-        learned.inner.extend(inner.map(|(name, learned)| (name[above.len()..].to_owned(), learned.clone())));
-        Some(learned)
+        inputs.inner.extend(inner.map(|(name, inputs)| (name[above.len()..].to_owned(), inputs.clone())));
+        Some(inputs)
     }
 
     /// Returns the number of an attempt after the earlier failures.
@@ -221,8 +221,8 @@ struct Pages {
 
 /// The recorder's data of one task.
 struct Page {
-    given: ReplayMode,
-    learned: Recorded,
+    mode: ReplayMode,
+    inputs: Recorded,
     /// The number of clock and inbox reads, and the last time.
     times: usize,
     last_ms: Option<i64>,
@@ -242,9 +242,9 @@ pub(crate) enum NamePurpose {
 
 impl Default for Page {
     fn default() -> Self {
-        let (given, learned, once) = (ReplayMode::Nothing, Recorded::default(), BTreeSet::new());
+        let (mode, inputs, once) = (ReplayMode::Nothing, Recorded::default(), BTreeSet::new());
         let used = BTreeMap::new();
-        Self { given, learned, times: 0, last_ms: None, reads: 0, once, used }
+        Self { mode, inputs, times: 0, last_ms: None, reads: 0, once, used }
     }
 }
 
@@ -292,8 +292,8 @@ impl Recorder {
     /// Creates an empty page of a task.
     fn blank(&self) -> Page {
         // In a replay every running task has inputs; a call without them comes from a task that is finished.
-        let given = if self.replays { ReplayMode::Unknown } else { ReplayMode::Nothing };
-        Page { given, ..Page::default() }
+        let mode = if self.replays { ReplayMode::Unknown } else { ReplayMode::Nothing };
+        Page { mode, ..Page::default() }
     }
 
     /// Returns the pages of the superstep of a task; `None` if there are none, as for work that outlived its
@@ -322,26 +322,26 @@ impl Recorder {
     }
 
     /// Begins an attempt of a task with these inputs.
-    pub(crate) fn begin(&self, task: TaskId, given: ReplayMode) {
+    pub(crate) fn begin(&self, task: TaskId, mode: ReplayMode) {
         let Some(mut pages) = self.pages_with(task) else { return };
-        if matches!(given, ReplayMode::Nothing) && !self.replays {
+        if matches!(mode, ReplayMode::Nothing) && !self.replays {
             // A page is expensive compared with many nodes, and few need one.
             pages.tasks.remove(&task.slot);
         } else {
-            pages.tasks.insert(task.slot, Page { given, ..Page::default() });
+            pages.tasks.insert(task.slot, Page { mode, ..Page::default() });
         }
     }
 
     /// Returns the inputs of a task.
-    pub(crate) fn given(&self, task: TaskId) -> ReplayMode {
+    pub(crate) fn mode(&self, task: TaskId) -> ReplayMode {
         let late = || if self.replays && !in_effect() { ReplayMode::Unknown } else { ReplayMode::Nothing };
         let pages = self.pages_with(task);
-        pages.and_then(|pages| Some(pages.tasks.get(&task.slot)?.given.clone())).unwrap_or_else(late)
+        pages.and_then(|pages| Some(pages.tasks.get(&task.slot)?.mode.clone())).unwrap_or_else(late)
     }
 
     /// Returns the recorded failure of a node in a replayed task, for its error handler.
     pub(crate) fn failure(&self, task: TaskId, topology: &Topology, node: NodeIndex) -> Option<NodeFailure> {
-        match self.given(task) {
+        match self.mode(task) {
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) | ReplayMode::Adopted(recorded) => {
                 recorded.failure_of(topology, node).cloned()
             }
@@ -357,17 +357,17 @@ impl Recorder {
         once: impl FnOnce() -> BTreeMap<String, RawJson>,
     ) -> Option<Recorded> {
         let page = self.pages_with(task).and_then(|mut pages| pages.tasks.remove(&task.slot));
-        let Page { mut learned, once: done, .. } = page?;
+        let Page { mut inputs, once: done, .. } = page?;
         if done.is_empty() {
-            return Some(learned);
+            return Some(inputs);
         }
         let once = once().into_iter().filter(|(name, _)| done.contains(name));
-        learned
+        inputs
             .results
             .extend(once.filter_map(|(name, json)| Some((name, serde_json::from_str(&json).ok()?))));
         // Effects that succeeded in the end.
-        learned.errors.retain(|name, _| !learned.results.contains_key(name));
-        Some(learned)
+        inputs.errors.retain(|name, _| !inputs.results.contains_key(name));
+        Some(inputs)
     }
 
     /// Returns the unique name for a further use of the same name by a task.
@@ -385,7 +385,7 @@ impl Recorder {
 
     /// Adds to the recorded inputs of a task.
     pub(crate) fn record_inputs(&self, task: TaskId, record: impl FnOnce(&mut Recorded)) {
-        self.page(task, |page| record(&mut page.learned));
+        self.page(task, |page| record(&mut page.inputs));
     }
 
     /// Records that a task ran an effect once.
@@ -399,16 +399,16 @@ impl Recorder {
             let nth = page.times;
             page.times += 1;
             let last = page.last_ms.unwrap_or(since_ms);
-            let now = match &page.given {
+            let now = match &page.mode {
                 ReplayMode::Recorded(recorded) | ReplayMode::Adopted(recorded) => {
-                    let told = recorded.now.iter().find(|(at, _)| *at == nth);
-                    told.map_or(last, |(_, after)| since_ms.saturating_add(*after))
+                    let offset = recorded.now.iter().find(|(at, _)| *at == nth);
+                    offset.map_or(last, |(_, after)| since_ms.saturating_add(*after))
                 }
                 ReplayMode::Unknown => last,
                 ReplayMode::Nothing | ReplayMode::Live(_) => clock(),
             };
             if now != last {
-                page.learned.now.push((nth, now.saturating_sub(since_ms)));
+                page.inputs.now.push((nth, now.saturating_sub(since_ms)));
             }
             page.last_ms = Some(now);
             now
@@ -420,7 +420,7 @@ impl Recorder {
         self.page(task, |page| {
             let nth = page.reads;
             page.reads += 1;
-            match &page.given {
+            match &page.mode {
                 ReplayMode::Recorded(recorded)
                 | ReplayMode::Live(recorded)
                 | ReplayMode::Adopted(recorded) => {
@@ -434,6 +434,6 @@ impl Recorder {
 
     /// Records the last item that a task read from the inbox.
     pub(crate) fn found(&self, task: TaskId, last: u64) {
-        self.page(task, |page| page.learned.inbox.push((page.reads.saturating_sub(1), last)));
+        self.page(task, |page| page.inputs.inbox.push((page.reads.saturating_sub(1), last)));
     }
 }

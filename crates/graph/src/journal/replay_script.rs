@@ -23,6 +23,14 @@ use crate::{
     journal::recorder::{Recorded, ReplayInputs, ReplayMode},
 };
 
+/// The thread that a replay follows, and its script.
+#[derive(Clone)]
+pub(crate) struct ReplayCursor {
+    pub(crate) script: Arc<Script>,
+    /// The thread whose records are replayed; it differs from the run's if that is a fork.
+    pub(crate) thread: ThreadId,
+}
+
 /// A replayed thread, with those of its called graphs.
 pub(crate) struct Script {
     pub(crate) store: Arc<dyn Checkpointer>,
@@ -76,7 +84,7 @@ pub(crate) struct ExpectedTask {
 
 impl ExpectedTask {
     /// Returns the inputs for its replay.
-    pub(crate) fn given(&self, live: bool) -> ReplayMode {
+    pub(crate) fn mode(&self, live: bool) -> ReplayMode {
         match &self.recorded {
             Some(recorded) if live => ReplayMode::Live(recorded.clone()),
             Some(recorded) => ReplayMode::Recorded(recorded.clone()),
@@ -304,8 +312,8 @@ fn known(record: TaskRecord, is_recorded: bool) -> Result<ExpectedTask, serde_js
             if let (Some(recorded), Some(failure)) = (&mut recorded, failure) {
                 recorded.failure = Some(failure);
             }
-            let given = |recorded| Arc::new(ReplayInputs { recorded, update: Some(update.clone()) });
-            let recorded = recorded.map(given);
+            let inputs = |recorded| Arc::new(ReplayInputs { recorded, update: Some(update.clone()) });
+            let recorded = recorded.map(inputs);
             // The targets of a task that was stored with its superstep are unknown.
             let targets = (!targets.is_empty()).then_some(targets);
             ExpectedTask { update: Some(update), recorded, targets, ..ExpectedTask::default() }

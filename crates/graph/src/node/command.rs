@@ -143,7 +143,7 @@ impl<S: State, R: fmt::Debug> fmt::Debug for Command<S, R> {
     message = "a routing node of a `StateGraph<{S}>` cannot return `{Self}`",
     label = "neither a route nor a command of routes on `{S}`",
     note = "return a `Command<{S}, Next>` or a `Next`, where `Next` is an enum with `#[derive(Route, Clone, Copy)]`, a `Vec` \
-            of either, or a `Result` of those whose error implements `std::error::Error`; a node that returns an update only \
+            of either, or a `Result` of those whose error converts into a `NodeError`; a node that returns an update only \
             is declared with `add_node`"
 )]
 pub trait RoutingOutput<S: State> {

@@ -27,14 +27,14 @@ impl CommitBarrier {
     /// Waits until the checkpoint with the current tasks is stored. Not needed with
     /// [`Durability::Sync`](crate::Durability::Sync), where it always is.
     pub(crate) async fn settle(&self) {
-        let (stored, told) = oneshot::channel();
+        let (sender, stored) = oneshot::channel();
         match &mut *self.waiters() {
-            Some(asked) => asked.push(stored),
+            Some(waiters) => waiters.push(sender),
             // Applies to work that a node left behind. The run stores the rest after it ends.
             None => return,
         }
         self.driver.wake();
-        if told.await.is_err() {
+        if stored.await.is_err() {
             // The run has ended, and all waiting tasks with it.
             std::future::pending::<()>().await;
         }

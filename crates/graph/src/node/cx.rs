@@ -40,7 +40,7 @@ use crate::{
         outer_effects::OuterEffects,
         parent_recorder::ParentRecorder,
         recorder::{Recorder, ReplayMode, in_effect},
-        replay_cursor::ReplayCursor,
+        replay_script::ReplayCursor,
         supply::RecordedSupply,
         task_origin::Origin,
     },
@@ -259,7 +259,7 @@ impl Cx {
     /// [`step_limit`](crate::Thread::step_limit) allows. A node can use it to finish in time.
     pub fn remaining_steps(&self) -> u32 {
         self.needs_records();
-        if let ReplayMode::Adopted(recorded) = self.0.run.recorder.given(self.0.task)
+        if let ReplayMode::Adopted(recorded) = self.0.run.recorder.mode(self.0.task)
             && recorded.steps_left.is_none()
         {
             // The limit of a run that records a thread again is not that of the recorded one.
@@ -269,7 +269,7 @@ impl Cx {
             self.0
                 .run
                 .recorder
-                .record_inputs(self.0.task, |learned| learned.steps_left = Some(self.0.steps_left));
+                .record_inputs(self.0.task, |inputs| inputs.steps_left = Some(self.0.steps_left));
         }
         self.0.steps_left
     }
@@ -314,7 +314,7 @@ impl Cx {
 
     /// Returns the base RNG seed of the run, recorded in a replay.
     pub(crate) fn seed(&self) -> u64 {
-        let seed = match self.0.run.recorder.given(self.0.task) {
+        let seed = match self.0.run.recorder.mode(self.0.task) {
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) | ReplayMode::Adopted(recorded)
                 if self.path().is_root() =>
             {
@@ -323,7 +323,7 @@ impl Cx {
             _ => self.0.run.seed,
         };
         if self.path().is_root() {
-            self.0.run.recorder.record_inputs(self.0.task, |learned| learned.seed = seed);
+            self.0.run.recorder.record_inputs(self.0.task, |inputs| inputs.seed = seed);
         }
         seed
     }
@@ -333,7 +333,7 @@ impl Cx {
     pub fn is_live(&self) -> bool {
         !self.0.run.recorder.replays
             || in_effect()
-            || matches!(self.0.run.recorder.given(self.0.task), ReplayMode::Live(_))
+            || matches!(self.0.run.recorder.mode(self.0.task), ReplayMode::Live(_))
     }
 
     /// Returns an id for data of this task: the same for every attempt, different for any other task on its
@@ -430,8 +430,8 @@ impl Cx {
 
     /// Sends messages to the driver and suspends the task. They are sent together, because the task may be
     /// dropped right after.
-    pub(crate) fn wait_for(&self, asked: impl IntoIterator<Item = WaitReason>) {
-        self.0.run.interrupts.ask(self.0.task, asked);
+    pub(crate) fn wait_for(&self, reasons: impl IntoIterator<Item = WaitReason>) {
+        self.0.run.interrupts.ask(self.0.task, reasons);
         self.0.waker.wake();
     }
 
@@ -456,12 +456,12 @@ impl Cx {
     ) -> A {
         self.waits("before the question", key).await;
         let written = encode::to_string(&question).and_then(|json| Ok((fingerprint(&question)?, json)));
-        let (print, question) = match written {
+        let (question_print, question) = match written {
             Ok(written) => written,
             Err(error) => return self.unstorable(&format!("the question `{key}`"), error).await,
         };
         let mut answer = self.0.run.interrupts.answer(self.0.task, key, &question);
-        match self.0.run.recorder.given(self.0.task) {
+        match self.0.run.recorder.mode(self.0.task) {
             ReplayMode::Nothing => {}
             ReplayMode::Unknown => return self.deviate(Deviation::Unknown).await,
             // The answer to another question under this key is the one that a changed node gets.
@@ -471,7 +471,7 @@ impl Cx {
                 }
             }
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => match recorded.answers.get(key) {
-                Some((asked, recorded)) if *asked == print => answer = Ok(Some(recorded.clone())),
+                Some((print, recorded)) if *print == question_print => answer = Ok(Some(recorded.clone())),
                 _ => {
                     let question = serde_json::from_str(&question).expect("it was just written");
                     return self.deviate(Deviation::Question { key: key.to_owned(), question }).await;
@@ -479,11 +479,11 @@ impl Cx {
             },
         }
         let question = Question { key: key.to_owned(), question, schema, within: None, replaces: None };
-        let asked = match answer {
+        let reason = match answer {
             Ok(Some(answer)) => match A::deserialize(&answer) {
                 Ok(read) => {
-                    self.0.run.recorder.record_inputs(self.0.task, |learned| {
-                        learned.answers.insert(key.to_owned(), (print, answer));
+                    self.0.run.recorder.record_inputs(self.0.task, |inputs| {
+                        inputs.answers.insert(key.to_owned(), (question_print, answer));
                     });
                     self.waits("after the answer", key).await;
                     return read;
@@ -493,7 +493,7 @@ impl Cx {
             Ok(None) => WaitReason::Question(question),
             Err(why) => WaitReason::Refused { question, why },
         };
-        self.wait_for([asked]);
+        self.wait_for([reason]);
         // An interrupt is an outcome, not an error: the node cannot catch it.
         std::future::pending().await
     }

@@ -8,8 +8,15 @@ use serde_json::Value;
 use superstep_checkpoint::store::{NoStore, StoreError};
 use superstep_state::{Panicked, internal::encode};
 
+#[cfg(feature = "anyhow")]
+mod of_anyhow;
+
 /// A failure of a node. Any error becomes one with `?`: types that implement [`Error`], boxed errors,
 /// `anyhow::Error`, text.
+///
+/// With the feature `anyhow` it also becomes an `anyhow::Error` with `?`, so that a node that returns `anyhow::Result` can use
+/// [`Cx::once`](crate::Cx::once) and [`Cx::call`](crate::Cx::call). Without the feature, an `anyhow::Error` hides the type of the
+/// error in it, and counts as an unknown one for [`is_transient`](Self::is_transient).
 ///
 /// The node's [`NodeOptions`](crate::NodeOptions) decide about retries; [`Fatal::fatal`] forbids them.
 pub struct NodeError {
@@ -136,8 +143,13 @@ fn is_logic(error: &(dyn Error + 'static)) -> bool {
         || error.downcast_ref::<StoreError>().is_some_and(StoreError::is_misuse)
 }
 
-impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for NodeError {
+impl<E: Into<Box<dyn Error + Send + Sync>> + 'static> From<E> for NodeError {
     fn from(cause: E) -> Self {
+        #[cfg(feature = "anyhow")]
+        let cause = match of_anyhow::failure(cause) {
+            Ok(failure) => return failure,
+            Err(cause) => cause,
+        };
         Self::new(cause)
     }
 }

@@ -10,7 +10,7 @@ use crate::{NodeError, NodeRef, Route, State};
     message = "a node of a `StateGraph<{S}>` cannot return `{Self}`",
     label = "not an update of `{S}`",
     note = "return the update type of the state (made by `#[derive(State)]`, begun with `{S}::update()`), `()`, or a \
-            `Result` of either whose error implements `std::error::Error`; a node that returns a `Command` or a route is \
+            `Result` of either whose error converts into a `NodeError`; a node that returns a `Command` or a route is \
             declared with `add_routing_node`"
 )]
 pub trait NodeOutput<S: State>: IntoUpdate<S, NodeError> {}

@@ -7,11 +7,11 @@ use superstep_engine::{ChannelSet, Control, NodeName, Report, RestoreError, STAR
 use superstep_state::Update;
 
 use super::{
-    done::FinishedTask,
     driver::{Begin, Driver, RunInput},
     fail::lost_handler,
     interrupts::{WaitingTask, fresh},
     stop::Stop,
+    task_result::FinishedTask,
 };
 use crate::{
     Answers, Checkpointer, Event, OnUnfinished, RunError, RunOptions, State, ThreadId,
@@ -31,10 +31,10 @@ use crate::{
 impl<S: State> Driver<S> {
     pub(super) fn begin_without_store(
         &mut self,
-        given: RunInput<S>,
+        run_input: RunInput<S>,
         config: &RunOptions,
     ) -> Result<Begin, RunError> {
-        match given {
+        match run_input {
             RunInput::Input(input) if config.checkpoint.is_none() => {
                 require(&self.state, self.state.written(&input), None)?;
                 self.accept(input, Control::input(None))
@@ -46,17 +46,17 @@ impl<S: State> Driver<S> {
     pub(super) async fn begin_with_store(
         &mut self,
         checkpointer: Arc<dyn Checkpointer>,
-        given: RunInput<S>,
+        run_input: RunInput<S>,
         config: &RunOptions,
     ) -> Result<Begin, Stop> {
-        if matches!(given, RunInput::Input(_)) && !config.answers.is_empty() {
+        if matches!(run_input, RunInput::Input(_)) && !config.answers.is_empty() {
             return Err(RunError::InputAndAnswers.into());
         }
         let thread = config.thread.clone();
         let thread = thread.ok_or_else(|| RunError::NoThread { graph: self.graph.name.clone() })?;
         let lease = checkpointer.lease(&thread).await?;
-        let (Some(id), RunInput::Input(input)) = (&config.input_id, &given) else {
-            return self.begin_leased(checkpointer, thread, Some(lease), given, config).await;
+        let (Some(id), RunInput::Input(input)) = (&config.input_id, &run_input) else {
+            return self.begin_leased(checkpointer, thread, Some(lease), run_input, config).await;
         };
         // Of the caller's input only: graphs that its nodes call have inputs of their own.
         let mut config = config.clone();
@@ -65,9 +65,9 @@ impl<S: State> Driver<S> {
             config.checkpoint = config.checkpoint.filter(|at| head.is_none_or(|head| head.id != *at));
         }
         let is_new = config.checkpoint.is_some() || !checkpointer.has_input(&thread, id).await?;
-        let given = if is_new { RunInput::Input(input.clone()) } else { RunInput::Nothing };
+        let run_input = if is_new { RunInput::Input(input.clone()) } else { RunInput::Nothing };
         config.metadata.insert(INPUT.to_owned(), [id.as_str()].as_slice().into());
-        self.begin_leased(checkpointer, thread, Some(lease), given, &config).await
+        self.begin_leased(checkpointer, thread, Some(lease), run_input, &config).await
     }
 
     /// Begins on a thread; without a `lease` if the caller has it, or nothing is written.
@@ -76,30 +76,30 @@ impl<S: State> Driver<S> {
         checkpointer: Arc<dyn Checkpointer>,
         thread: ThreadId,
         lease: Option<Lease>,
-        given: RunInput<S>,
+        run_input: RunInput<S>,
         config: &RunOptions,
     ) -> Result<Begin, Stop> {
-        let is_stored = matches!(given, RunInput::Stored(_));
-        let (input, command) = match given {
+        let is_stored = matches!(run_input, RunInput::Stored(_));
+        let (input, command) = match run_input {
             RunInput::Nothing => (None, None),
             RunInput::Input(input) | RunInput::Stored(input) => (Some(input), None),
             RunInput::Command(command) => (None, Some(command)),
         };
-        let written = input.as_ref().or(command.as_ref().and_then(|command| command.update.as_ref()));
-        let given = written.map_or(ChannelSet::EMPTY, |input| self.state.written(input));
-        let restored = load_known(&self.graph, &checkpointer, &thread, config.checkpoint, given).await?;
+        let update = input.as_ref().or(command.as_ref().and_then(|command| command.update.as_ref()));
+        let written = update.map_or(ChannelSet::EMPTY, |update| self.state.written(update));
+        let restored = load_known(&self.graph, &checkpointer, &thread, config.checkpoint, written).await?;
         let (clock, mark) = (config.clock.clone(), self.graph.mark(None));
         let mut writer = ThreadWriter::new(checkpointer.clone(), thread.clone(), lease, clock, mark);
         writer.snapshot_every = config.snapshot_every;
-        let Some(Restored { meta, head, state, tasks, since_snapshot, kept, .. }) = restored else {
+        let Some(Restored { meta, head, state, tasks, since_snapshot, unknown, .. }) = restored else {
             let input = input.ok_or(RunError::EmptyThread { thread })?;
-            require(&self.state, given, None)?;
+            require(&self.state, written, None)?;
             writer.begin_thread().await?;
             self.writer = Some(writer);
             self.show_nonce();
             return self.accept_and_store(input, None, config).await;
         };
-        writer.stand_at(head, &meta, since_snapshot, kept);
+        writer.stand_at(head, &meta, since_snapshot, unknown);
         (self.writer, self.state) = (Some(writer), state);
         self.show_place();
         self.show_nonce();

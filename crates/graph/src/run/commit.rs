@@ -6,7 +6,7 @@ use serde_json::Map;
 use superstep_checkpoint::{AppliedTask, CheckpointMeta, Source};
 use superstep_engine::Run;
 
-use super::{done::FinishedTask, driver::Driver, finish::DueSnapshot, stop::Stop, trace};
+use super::{driver::Driver, finish::DueSnapshot, stop::Stop, task_result::FinishedTask, trace};
 use crate::{
     RunError, State, StreamMode,
     run::thread_writer::{NewCheckpoint, ThreadWriter},

@@ -29,7 +29,6 @@ use tokio::{
 
 use super::{
     breakpoints::breakpoints,
-    done::FinishedTask,
     nested_call::NestedContext,
     observer::{RunObserver, RunView, TaskStart},
     observers,
@@ -56,7 +55,7 @@ use crate::{
     },
     run::{
         task::{RunTask, Tasks},
-        task_result::{TaskEnd, TaskResult},
+        task_result::{FinishedTask, TaskEnd, TaskResult},
         thread_writer::{NewCheckpoint, ThreadWriter},
     },
     stream::emitter::{Events, NodeEvents},

@@ -40,7 +40,7 @@ pub(crate) enum Write {
     Commit {
         expected: Option<CheckpointId>,
         commit: Box<Commit>,
-        told: Option<CheckpointMeta>,
+        description: Option<CheckpointMeta>,
     },
     /// Records of tasks of one checkpoint.
     Records {
@@ -51,7 +51,7 @@ pub(crate) enum Write {
 
 /// Writes that share a transaction: commits, each with the records that followed it, or records of the head.
 enum Transaction {
-    Commits { expected: Option<CheckpointId>, commits: Vec<Commit>, told: Vec<CheckpointMeta> },
+    Commits { expected: Option<CheckpointId>, commits: Vec<Commit>, descriptions: Vec<CheckpointMeta> },
     Records { checkpoint: CheckpointId, records: Vec<(u32, TaskRecord)> },
 }
 
@@ -59,12 +59,12 @@ impl Transaction {
     fn begin(self, checkpointer: Arc<dyn Checkpointer>, thread: ThreadId) -> BoxFuture<'static, Written> {
         Box::pin(async move {
             match self {
-                Self::Commits { expected, commits, told } => {
+                Self::Commits { expected, commits, descriptions } => {
                     match <[_; 1]>::try_from(commits) {
                         Ok([alone]) => drop(checkpointer.commit(&thread, expected, alone).await?),
                         Err(commits) => checkpointer.commit_all(&thread, expected, commits).await?,
                     }
-                    Ok(told)
+                    Ok(descriptions)
                 }
                 Self::Records { checkpoint, records } => {
                     store_records(&*checkpointer, &thread, checkpoint, records).await?;
@@ -143,17 +143,22 @@ impl Queue {
     /// Takes the next writes that fit into one transaction.
     fn next(&mut self) -> Option<Transaction> {
         let mut next = match self.waiting.pop_front()? {
-            Write::Commit { expected, commit, told } => {
-                Transaction::Commits { expected, commits: vec![*commit], told: Vec::from_iter(told) }
-            }
+            Write::Commit { expected, commit, description } => Transaction::Commits {
+                expected,
+                commits: vec![*commit],
+                descriptions: Vec::from_iter(description),
+            },
             Write::Records { checkpoint, records } => Transaction::Records { checkpoint, records },
         };
         // All writes are to the head, as it is after the writes before.
         while let Some(write) = self.waiting.pop_front() {
             match (&mut next, write) {
-                (Transaction::Commits { commits, told: all, .. }, Write::Commit { commit, told, .. }) => {
+                (
+                    Transaction::Commits { commits, descriptions, .. },
+                    Write::Commit { commit, description, .. },
+                ) => {
                     commits.push(*commit);
-                    all.extend(told);
+                    descriptions.extend(description);
                 }
                 (Transaction::Commits { commits, .. }, Write::Records { records, .. }) => {
                     commits.last_mut().expect("there is one").records.extend(records);

@@ -60,14 +60,16 @@ impl<S: State> Driver<S> {
         // The tasks have new slots; their questions retain their ids.
         let mut translated = Answers::new();
         for (before, task) in &carried {
-            let Some(given) = answers.remove(before) else { continue };
+            let Some(stored) = answers.remove(before) else { continue };
             let (asks, questions) = task.record.questions(&after.next[task.slot as usize], &graph.topology);
             let Some(origin) = origins.get(&task.slot) else { continue };
             let nonce = self.writer.as_ref().and_then(|writer| writer.nonce());
             let began = QuestionContext { origin: *origin, nonce };
-            for asked in questions.iter().map(|asked| into_pending(asked.clone(), began, asks.clone())) {
-                if let Some(given) = given.get(&asked.key) {
-                    translated = translated.answer(asked.interrupt.id, given.answer.clone());
+            for pending in
+                questions.iter().map(|question| into_pending(question.clone(), began, asks.clone()))
+            {
+                if let Some(stored) = stored.get(&pending.key) {
+                    translated = translated.answer(pending.interrupt.id, stored.answer.clone());
                 }
             }
         }
@@ -152,13 +154,13 @@ pub(super) fn questions<'a>(
     meta: &CheckpointMeta,
     records: impl Iterator<Item = (u32, &'a TaskRecord)>,
 ) -> Vec<(u32, PendingQuestion)> {
-    let (mut asked, origins) = (Vec::new(), Origins::of(meta));
+    let (mut pending, origins) = (Vec::new(), Origins::of(meta));
     for (slot, record) in records {
         let Some(node) = meta.control.next.get(slot as usize) else { continue };
         let (asks, questions) = record.questions(node, topology);
         let began = origins.occasion(slot);
         let ask = |question: &Question| (slot, into_pending(question.clone(), began, asks.clone()));
-        asked.extend(questions.iter().map(ask));
+        pending.extend(questions.iter().map(ask));
     }
-    asked
+    pending
 }

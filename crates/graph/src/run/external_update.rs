@@ -290,8 +290,9 @@ impl<S: State> Change<S> {
         let task = self.pending.iter().find(|task| task.slot == slot);
         let ids = node.zip(task).zip(origins).map(|((node, task), origins)| {
             let (asks, questions) = task.record.questions(node, &graph.topology);
-            let id =
-                |asked: &Question| into_interrupt(asked.clone(), origins.occasion(slot), asks.clone()).id;
+            let id = |question: &Question| {
+                into_interrupt(question.clone(), origins.occasion(slot), asks.clone()).id
+            };
             questions.iter().map(id).collect::<Vec<_>>()
         });
         match ids.filter(|ids| !ids.is_empty()) {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use superstep_engine::{Failure, Input, NodeIndex, NodeName, RestoreError, Run, Task, TaskId};
 use superstep_state::Panicked;
 
-use super::{done::FinishedTask, driver::Driver, stop::Refused};
+use super::{driver::Driver, stop::Refused, task_result::FinishedTask};
 use crate::{
     FailureKind, NodeError, NodeFailure, RunError, RunOptions, State, journal::interrupts::answer_key,
     node::timeout::TimedOut, run::task::Tasks,

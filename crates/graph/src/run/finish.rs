@@ -11,10 +11,10 @@ use superstep_state::{
 };
 
 use super::{
-    done::FinishedTask,
     driver::Driver,
     nested_call::{begin_fold, note},
     stop::{Refused, Stop},
+    task_result::FinishedTask,
 };
 use crate::{
     RunError, State,

@@ -38,18 +38,18 @@ impl<S: State> Driver<S> {
         &mut self,
         run: &mut Run,
         task: Task,
-        asked: Vec<WaitReason>,
+        reasons: Vec<WaitReason>,
     ) -> Result<(), Refused> {
-        let asked = match self.check_questions(task, asked) {
-            Ok(asked) => asked,
+        let reasons = match self.check_questions(task, reasons) {
+            Ok(reasons) => reasons,
             Err(error) => return Ok(self.fail_task(run, task, error).await?),
         };
         let (step, slot) = (task.id.step, task.id.slot);
         let node = self.graph.topology.name(task.node).clone();
         let mut answers = self.cx.interrupts.answers_of(task.id);
         let (mut questions, mut refused, mut stopped) = (Vec::new(), None, Input::Stopped(task.id));
-        for asked in asked {
-            questions.push(match asked {
+        for reason in reasons {
+            questions.push(match reason {
                 WaitReason::Question(question) => self.compared(task, question),
                 WaitReason::Refused { mut question, why } => {
                     let (nonce, origin) = (self.nonce(), self.began(task.id));
@@ -125,22 +125,22 @@ impl<S: State> Driver<S> {
     pub(super) fn check_questions(
         &self,
         task: Task,
-        mut asked: Vec<WaitReason>,
+        mut reasons: Vec<WaitReason>,
     ) -> Result<Vec<WaitReason>, NodeError> {
-        if let Some(first) = asked.iter().position(|asked| matches!(asked, WaitReason::Unstorable(_)))
-            && let WaitReason::Unstorable(error) = asked.swap_remove(first)
+        if let Some(first) = reasons.iter().position(|reason| matches!(reason, WaitReason::Unstorable(_)))
+            && let WaitReason::Unstorable(error) = reasons.swap_remove(first)
         {
             return Err(NodeError::new(error).fatal());
         }
-        let checked = RepeatedQuestion::check(self.graph.topology.name(task.node), asked);
+        let checked = RepeatedQuestion::check(self.graph.topology.name(task.node), reasons);
         checked.map_err(|twice| NodeError::new(twice).fatal())
     }
 
     /// Returns a question of a task with the different question that it replaces.
     pub(super) fn compared(&self, task: Task, mut question: Question) -> Question {
         let key = answer_key(&question);
-        let asked = self.open_questions.get(&task.id.slot).into_iter().flatten();
-        if let Some(before) = asked.into_iter().find(|before| answer_key(before) == key) {
+        let open = self.open_questions.get(&task.id.slot).into_iter().flatten();
+        if let Some(before) = open.into_iter().find(|before| answer_key(before) == key) {
             let nonce = self.nonce();
             let began = QuestionContext { origin: self.began(task.id), nonce: nonce.as_deref() };
             replacing(&mut question, before, began, self.graph.topology.name(task.node));
@@ -166,9 +166,9 @@ impl<S: State> Driver<S> {
         let began = QuestionContext { origin: self.began(task.id), nonce: nonce.as_deref() };
         let node = self.graph.topology.name(task.node);
         let ask = |question: Question| into_pending(question, began, node.clone());
-        let asked: Vec<PendingQuestion> = questions.into_iter().map(ask).collect();
-        let interrupts = asked.iter().map(|asking| asking.interrupt.clone()).collect();
-        self.waiting.insert(slot, asked);
+        let pending: Vec<PendingQuestion> = questions.into_iter().map(ask).collect();
+        let interrupts = pending.iter().map(|question| question.interrupt.clone()).collect();
+        self.waiting.insert(slot, pending);
         Ok(interrupts)
     }
 
@@ -177,25 +177,26 @@ impl<S: State> Driver<S> {
         &mut self,
         begin: &mut Begin,
         waiting: Vec<WaitingTask>,
-        given: &Answers,
+        answers: &Answers,
     ) -> Result<(), RunError> {
-        let (step, mut asked) = (begin.control.step + 1, Vec::new());
+        let (step, mut pending) = (begin.control.step + 1, Vec::new());
         let nonce = self.nonce();
         for task in &waiting {
             let origin = self.began(TaskId { step, slot: task.slot });
             let began = QuestionContext { origin, nonce: nonce.as_deref() };
             let ask =
                 |question: &Question| (task.slot, into_pending(question.clone(), began, task.node.clone()));
-            asked.extend(task.questions.iter().map(ask));
+            pending.extend(task.questions.iter().map(ask));
         }
-        let inside = self.given(step, &asked);
-        let mut fresh = inside.map_or_else(|| given.resolve(&asked), Ok)?;
+        let inside = self.callers_answers(step, &pending);
+        let mut fresh = inside.map_or_else(|| answers.resolve(&pending), Ok)?;
         let (answered, mut interrupts) = (!fresh.is_empty(), Resolved::new());
-        for WaitingTask { slot, node, mut questions, answers, asked: mut to } in waiting {
+        for WaitingTask { slot, node, mut questions, answers, asked: mut answered_questions } in waiting {
             let new = fresh.remove(&slot).unwrap_or_default();
             if new.is_empty() && answered && !questions.is_empty() {
                 begin.records.interrupted.push(slot);
-                let still = asked.iter().filter(|(of, _)| *of == slot).map(|(_, asked)| asked.clone());
+                let still =
+                    pending.iter().filter(|(of, _)| *of == slot).map(|(_, question)| question.clone());
                 let still: Vec<_> = still.collect();
                 // A stream of this run alone must contain its pending questions.
                 still.iter().for_each(|asking| self.emit(Event::Interrupt(asking.interrupt.clone())));
@@ -205,8 +206,10 @@ impl<S: State> Driver<S> {
             self.open_questions.insert(slot, questions.clone());
             questions.retain(|question| !new.contains_key(&answer_key(question)));
             let known = answers.into_iter().map(|(key, json)| {
-                let answered =
-                    StoredAnswer { answer: serde_json::from_str(&json)?, question: to.remove(&key) };
+                let answered = StoredAnswer {
+                    answer: serde_json::from_str(&json)?,
+                    question: answered_questions.remove(&key),
+                };
                 Ok((key, answered))
             });
             let known: serde_json::Result<BTreeMap<_, _>> = known.collect();

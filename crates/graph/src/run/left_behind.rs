@@ -38,8 +38,8 @@ pub(crate) fn left_behind<S: State>(
             Some(update) => update,
             None => {
                 let once = record.map(TaskRecord::into_once).unwrap_or_default();
-                let kept = catch_unwind(AssertUnwindSafe(|| keep(state, &Discarded { once: &once })));
-                kept.map_err(|panic| RunError::Fold {
+                let update = catch_unwind(AssertUnwindSafe(|| keep(state, &Discarded { once: &once })));
+                update.map_err(|panic| RunError::Fold {
                     node: name.clone(),
                     step: control.step + 1,
                     source: FoldError {

@@ -6,7 +6,6 @@ pub(crate) mod begin;
 pub(crate) mod breakpoints;
 pub(crate) mod commit;
 pub(crate) mod conflicts;
-pub(crate) mod done;
 pub(crate) mod driver;
 pub(crate) mod durability;
 pub(crate) mod emit;

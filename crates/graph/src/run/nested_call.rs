@@ -81,7 +81,7 @@ pub(crate) enum Called<T: State> {
         /// The superstep of the interrupted tasks.
         step: i64,
         /// By slot.
-        asked: Vec<(u32, PendingQuestion)>,
+        pending: Vec<(u32, PendingQuestion)>,
         /// The interrupt whose answer was rejected, and the reason.
         refused: Option<(String, Refusal)>,
     },

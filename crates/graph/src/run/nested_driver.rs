@@ -61,27 +61,27 @@ impl<S: State> Driver<S> {
         seed: Option<S>,
         config: &RunOptions,
     ) -> Result<Begin, Stop> {
-        let given = self.state.written(&input);
+        let written = self.state.written(&input);
         if let Some(OwnThread::At(place)) = own {
             return self.begin_own(checkpointer, thread, place, input, config).await;
         }
         let restored = match &seed {
             Some(seed) => load_seeded(&self.graph, seed, &checkpointer, &thread).await?,
-            None => load(&self.graph, &checkpointer, &thread, None, given).await?,
+            None => load(&self.graph, &checkpointer, &thread, None, written).await?,
         };
         // This run uses the lease of its root.
         let (clock, mark) = (config.clock.clone(), self.graph.mark(None));
         let mut writer = ThreadWriter::new(checkpointer.clone(), thread.clone(), None, clock, mark);
         writer.snapshot_every = config.snapshot_every;
-        let Some(Restored { meta, head, state, tasks, since_snapshot, kept, made, .. }) = restored else {
+        let Some(Restored { meta, head, state, tasks, since_snapshot, unknown, made, .. }) = restored else {
             self.writer = Some(writer);
             match seed {
                 Some(seed) => self.state = seed,
-                None => require(&self.state, given, None)?,
+                None => require(&self.state, written, None)?,
             }
             return self.accept_and_store(input, None, config).await;
         };
-        writer.stand_at(head, &meta, since_snapshot, kept);
+        writer.stand_at(head, &meta, since_snapshot, unknown);
         (self.writer, self.state) = (Some(writer), state);
         self.show_place();
         if own.is_some() {
@@ -106,7 +106,7 @@ impl<S: State> Driver<S> {
         input: S::Update,
         config: &RunOptions,
     ) -> Result<Begin, Stop> {
-        let given = self.state.written(&input);
+        let written = self.state.written(&input);
         let mut writer = ThreadWriter::new(
             checkpointer.clone(),
             thread.clone(),
@@ -127,13 +127,13 @@ impl<S: State> Driver<S> {
         }
         if !goes_on && at.is_none() {
             self.writer = Some(writer);
-            require(&self.state, given, None)?;
+            require(&self.state, written, None)?;
             return self.accept_and_store(input, None, config).await;
         }
-        let restored = load(&self.graph, &checkpointer, &thread, at, given).await?;
+        let restored = load(&self.graph, &checkpointer, &thread, at, written).await?;
         let restored = restored.ok_or_else(|| RunError::EmptyThread { thread: thread.clone() })?;
-        let Restored { meta, head, state, tasks, since_snapshot, kept, .. } = restored;
-        writer.stand_at(head, &meta, since_snapshot, kept);
+        let Restored { meta, head, state, tasks, since_snapshot, unknown, .. } = restored;
+        writer.stand_at(head, &meta, since_snapshot, unknown);
         (self.writer, self.state) = (Some(writer), state);
         self.show_place();
         if goes_on {
@@ -165,23 +165,26 @@ impl<S: State> Driver<S> {
             None => require(&self.state, self.state.written(&input), None)?,
         }
         if let Some(inside) = &mut self.inside {
-            inside.answers.drain(..).for_each(|given| self.cx.interrupts.put_answer(given));
+            inside.answers.drain(..).for_each(|answer| self.cx.interrupts.put_answer(answer));
         }
         self.accept(input, Control::input(None))
     }
 
-    /// Returns the given answers that a task still waits for.
-    pub(super) fn given(&self, step: i64, asked: &[(u32, PendingQuestion)]) -> Option<Resolved> {
+    /// Returns the caller's answers that a task still waits for.
+    pub(super) fn callers_answers(&self, step: i64, pending: &[(u32, PendingQuestion)]) -> Option<Resolved> {
         let mut fresh = Resolved::new();
-        for given in &self.inside.as_ref()?.answers {
-            let waits =
-                |(slot, asking): &&(u32, PendingQuestion)| *slot == given.slot && asking.key == given.key;
-            let Some((_, asking)) = asked.iter().find(waits).filter(|_| given.step == step) else { continue };
+        for answer in &self.inside.as_ref()?.answers {
+            let waits = |(slot, question): &&(u32, PendingQuestion)| {
+                *slot == answer.slot && question.key == answer.key
+            };
+            let Some((_, waiting)) = pending.iter().find(waits).filter(|_| answer.step == step) else {
+                continue;
+            };
             // The question that the caller showed; the task may wait for an answer to another one by now.
-            let shown = given.answered.question.as_ref().unwrap_or(&asking.question).question.clone();
-            let question = Some(Question { question: shown, ..asking.question.clone() });
-            let answered = StoredAnswer { answer: given.answered.answer.clone(), question };
-            fresh.entry(given.slot).or_default().insert(given.key.clone(), answered);
+            let shown = answer.answered.question.as_ref().unwrap_or(&waiting.question).question.clone();
+            let question = Some(Question { question: shown, ..waiting.question.clone() });
+            let answered = StoredAnswer { answer: answer.answered.answer.clone(), question };
+            fresh.entry(answer.slot).or_default().insert(answer.key.clone(), answered);
         }
         Some(fresh)
     }
@@ -200,10 +203,10 @@ impl<S: State> Driver<S> {
 
     fn called(self, ended: Result<Status, Stop>) -> Called<S> {
         let step = self.last_step;
-        let asked: Vec<_> = self
+        let pending: Vec<_> = self
             .waiting
             .into_iter()
-            .flat_map(|(slot, asked)| asked.into_iter().map(move |asking| (slot, asking)))
+            .flat_map(|(slot, questions)| questions.into_iter().map(move |question| (slot, question)))
             .collect();
         if let Some(command) = self.exit_command {
             return Called::Left(command);
@@ -219,15 +222,17 @@ impl<S: State> Driver<S> {
                 let made = made.map_or_else(Vec::new, |made| made.into_updates(&self.state));
                 Called::Completed { state: self.state, made }
             }
-            Ok(Status::Cancelled) if asked.is_empty() => Called::Cancelled,
+            Ok(Status::Cancelled) if pending.is_empty() => Called::Cancelled,
             Ok(Status::Drained) => Called::Drained,
-            Ok(Status::Interrupted) if asked.is_empty() => Called::Suspended,
-            Ok(Status::Interrupted | Status::Cancelled) => Called::Asks { step, asked, refused: None },
-            Err(RunError::BadAnswer { source, .. }) if self.rejected.is_some() => {
-                Called::Asks { step, asked, refused: self.rejected.map(|id| (id, Refusal::BadType(source))) }
-            }
+            Ok(Status::Interrupted) if pending.is_empty() => Called::Suspended,
+            Ok(Status::Interrupted | Status::Cancelled) => Called::Asks { step, pending, refused: None },
+            Err(RunError::BadAnswer { source, .. }) if self.rejected.is_some() => Called::Asks {
+                step,
+                pending,
+                refused: self.rejected.map(|id| (id, Refusal::BadType(source))),
+            },
             Err(RunError::ChangedQuestion { .. }) if self.rejected.is_some() => {
-                Called::Asks { step, asked, refused: self.rejected.map(|id| (id, Refusal::Changed)) }
+                Called::Asks { step, pending, refused: self.rejected.map(|id| (id, Refusal::Changed)) }
             }
             Err(error) => {
                 let fatal = match &error {

@@ -289,7 +289,7 @@ impl Cx {
             effects,
             outermost,
         };
-        let answers = run.interrupts.given(self.0.task, key);
+        let answers = run.interrupts.pending_answers(self.0.task, key);
         let events = run.events.as_ref().and_then(|events| events.below()).map(|(below, mut path)| {
             path.0.push(segment);
             (below, path)
@@ -431,7 +431,7 @@ impl<'a, T: State> GraphCall<'a, T> {
             drop(at_work);
             return cx.deviate(deviation).await;
         }
-        let kept = call.scope.place.is_some();
+        let is_stored = call.scope.place.is_some();
         let own = call.own.as_ref().and(call.scope.path.0.last().cloned());
         let (called, at) = called(call).await;
         cx.waits("after call", key).await;
@@ -444,11 +444,11 @@ impl<'a, T: State> GraphCall<'a, T> {
             Called::Left(command) => return Ok(CallEnd::Left(command)),
             Called::Halted => return cx.deviate(Deviation::Unknown).await,
             Called::Failed { error, fatal, refusal } => return Err(passed_on(error, fatal, refusal)),
-            Called::Asks { step, asked, refused } => {
-                if kept {
-                    cx.0.run.interrupts.forget(cx.0.task, key, step);
+            Called::Asks { step, pending, refused } => {
+                if is_stored {
+                    cx.0.run.interrupts.drop_before(cx.0.task, key, step);
                 }
-                cx.wait_for(questions_within(key, step, asked, refused));
+                cx.wait_for(questions_within(key, step, pending, refused));
             }
             Called::Suspended => cx.wait_for([WaitReason::Breakpoint]),
             Called::Cancelled => cx.wait_for([WaitReason::Cancelled]),
@@ -508,20 +508,20 @@ fn passed_on(error: RunError, fatal: bool, refusal: bool) -> NodeError {
 fn questions_within(
     key: &str,
     step: i64,
-    asked: Vec<(u32, PendingQuestion)>,
+    pending: Vec<(u32, PendingQuestion)>,
     mut refused: Option<(String, Refusal)>,
 ) -> Vec<WaitReason> {
-    let reasons = asked.into_iter().map(|(slot, asking)| {
+    let reasons = pending.into_iter().map(|(slot, question)| {
         let within = Within {
             call: key.to_owned(),
             step,
             slot,
-            key: asking.key,
-            id: asking.interrupt.id.clone(),
-            node: asking.interrupt.node.clone(),
+            key: question.key,
+            id: question.interrupt.id.clone(),
+            node: question.interrupt.node.clone(),
         };
         let why = refused.take_if(|(id, _)| *id == within.id).map(|(_, why)| why);
-        let question = question_within(asking.interrupt, within);
+        let question = question_within(question.interrupt, within);
         match why {
             Some(why) => WaitReason::Refused { question, why },
             None => WaitReason::Question(question),
@@ -545,11 +545,11 @@ async fn called<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
         return run.await;
     }
     let run = if in_effect() { Either::Left(effect(run)) } else { Either::Right(run) };
-    let (told, ended) = oneshot::channel();
+    let (sender, ended) = oneshot::channel();
     // Dropped together with this future, and the graph with it.
     let _task = OwnTask::spawn(Box::pin(async move {
         // The caller may be gone.
-        let _ = told.send(AssertUnwindSafe(run).catch_unwind().await);
+        let _ = sender.send(AssertUnwindSafe(run).catch_unwind().await);
     }));
     match ended.await {
         Ok(Ok(called)) => called,

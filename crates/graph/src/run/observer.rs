@@ -10,9 +10,8 @@ use superstep_engine::{ChannelSet, Run, RunLimits, Task};
 use superstep_state::StoredUpdate;
 
 use super::{
-    done::FinishedTask,
     stop::{Refused, Stop},
-    task_result::TaskResult,
+    task_result::{FinishedTask, TaskResult},
     thread_writer::NewCheckpoint,
 };
 use crate::{
@@ -115,7 +114,7 @@ pub(super) struct RunView<'a, S: State> {
     pub(super) is_nested: bool,
     /// `true` if the run has a thread.
     pub(super) is_stored: bool,
-    /// `true` if the backend keeps what is needed to restore the state of each checkpoint as it was.
+    /// `true` if the backend retains the data that restores the state of each checkpoint as it was.
     pub(super) can_restore: bool,
     /// The plan, while a superstep is committed.
     pub(super) plan: Option<&'a Run>,

@@ -46,8 +46,11 @@ impl<S: State> Driver<S> {
         for id in ends.map(|meta| meta.id).take(BRANCHES).chain(at) {
             let Some(loaded) = checkpointer.load(thread, Some(id)).await? else { continue };
             let records = loaded.tasks.iter().map(|(slot, record)| (*slot, record));
-            let asked = questions(&self.graph.topology, &loaded.meta, records);
-            if asked.iter().any(|(_, asking)| asking.interrupt.id == name || asking.interrupt.key == name) {
+            let pending = questions(&self.graph.topology, &loaded.meta, records);
+            if pending
+                .iter()
+                .any(|(_, question)| question.interrupt.id == name || question.interrupt.key == name)
+            {
                 return Ok(Some(id));
             }
         }

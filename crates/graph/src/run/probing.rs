@@ -148,7 +148,7 @@ impl<S: State> Log<S> {
         }
     }
 
-    fn learned(&mut self, id: TaskId, recorded: Recorded) {
+    fn add_inputs(&mut self, id: TaskId, recorded: Recorded) {
         let Some(task) = self.task(id) else { return };
         task.results = recorded.results;
         let text = |error: &NodeError| chain(error.cause());
@@ -189,7 +189,7 @@ impl<S: State> Probing<S> {
         for (name, value) in answers {
             unused.entry(name).or_default().push_back(value);
         }
-        let mut asked: Vec<Interrupt> = Vec::new();
+        let mut questions: Vec<Interrupt> = Vec::new();
         let end = loop {
             let ended = self.drive(graph.clone(), place.clone(), store.clone(), &options).await?;
             let (status, open) = match ended {
@@ -204,8 +204,8 @@ impl<S: State> Probing<S> {
                 {
                     options.answers.add(question.id.clone(), answer);
                 }
-                if asked.iter().all(|before| before.id != question.id) {
-                    asked.push(question);
+                if questions.iter().all(|before| before.id != question.id) {
+                    questions.push(question);
                 }
             }
             if options.answers.is_empty() {
@@ -219,7 +219,7 @@ impl<S: State> Probing<S> {
         let tasks = tasks.into_iter().map(|(_, task)| task).collect();
         let unused = unused.into_iter().filter(|(_, answers)| !answers.is_empty());
         let unused_answers = unused.map(|(name, _)| name).collect();
-        Ok(Probed { tasks, end, control, asked, unused_answers, unused_effects })
+        Ok(Probed { tasks, end, control, asked: questions, unused_answers, unused_effects })
     }
 
     /// Runs it until it ends or waits; returns its open questions.
@@ -238,8 +238,8 @@ impl<S: State> Probing<S> {
         let streaming = Streaming::from(modes).subgraphs();
         let mut driver = Driver::new(graph, scope, Some(Events::new(streaming, Arc::new(self.clone()))));
         driver.observer = Box::new(self.clone());
-        let given = driver.cx.recorder.given_results.set(self.log().effects.clone());
-        given.expect("the recorder is new");
+        let set = driver.cx.recorder.given_results.set(self.log().effects.clone());
+        set.expect("the recorder is new");
         let begin = driver.begin_leased(checkpointer, thread, None, RunInput::Nothing, &config).await;
         let begin = begin.map_err(Stop::into_error)?;
         {
@@ -323,11 +323,11 @@ impl<S: State> RunObserver<S> for Probing<S> {
             return Ok(());
         }
         let recorded = run.cx.recorder.take_inputs(task.id, || run.cx.effects.results(task.id));
-        self.log().learned(task.id, recorded.unwrap_or_default());
-        if let TaskResult::Interrupted(asked) = result {
-            let unfit = asked.iter().find_map(|asked| match asked {
+        self.log().add_inputs(task.id, recorded.unwrap_or_default());
+        if let TaskResult::Interrupted(reasons) = result {
+            let unfit = reasons.iter().find_map(|reason| match reason {
                 WaitReason::Deviated(Deviation::Unfit { effect, recorded }) => {
-                    Some(UnfitEffect { name: effect.clone(), given: recorded.clone() })
+                    Some(UnfitEffect { name: effect.clone(), result: recorded.clone() })
                 }
                 _ => None,
             });
@@ -370,7 +370,7 @@ impl<S: State> RunObserver<S> for Probing<S> {
             let (node, step) = (run.graph.topology.name(task.node).clone(), task.id.step);
             RunError::Encode { node, channel: None, step, source }
         })?;
-        self.log().learned(task.id, recorded);
+        self.log().add_inputs(task.id, recorded);
         Ok(())
     }
 
@@ -442,8 +442,8 @@ impl<S: State> Sink<S> for Probing<S> {
 
 /// A given result that is not of the type of its effect.
 #[derive(Debug, thiserror::Error)]
-#[error("the effect `{name}` was given {given}, which does not fit its type")]
+#[error("the effect `{name}` was given {result}, which does not fit its type")]
 struct UnfitEffect {
     name: String,
-    given: Value,
+    result: Value,
 }

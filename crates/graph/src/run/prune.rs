@@ -54,9 +54,9 @@ pub(crate) async fn prune<S: State>(
             metadata.insert(meta.id, remembered);
         }
         if let Some(restored) = load(graph, checkpointer, thread, Some(meta.id), ChannelSet::EMPTY).await? {
-            let Restored { state, kept, .. } = restored;
+            let Restored { state, unknown, .. } = restored;
             let channels = snapshot(&state, meta.control.step)?;
-            snapshots.insert(meta.id, channels.into_iter().chain(kept.entry()).collect());
+            snapshots.insert(meta.id, channels.into_iter().chain(unknown.entry()).collect());
         }
     }
     if let Some(oldest) = history.iter().rfind(|meta| kept.contains(&meta.id))

@@ -7,7 +7,7 @@ use superstep_checkpoint::TaskRecord;
 use superstep_engine::{Control, Report, Run, Task, TaskId};
 use superstep_state::{RawJson, StoredUpdate, chain, reduce};
 
-use super::{done::FinishedTask, driver::Driver, fail::node_failure, trace};
+use super::{driver::Driver, fail::node_failure, trace};
 use crate::{
     NodeError, NodeFailure, Question, RunError, State,
     journal::{
@@ -20,7 +20,7 @@ use crate::{
         conflicts::set_back_refused,
         restore::RestoredTask,
         targets::named,
-        task_result::{TaskEnd, TaskResult},
+        task_result::{FinishedTask, TaskEnd, TaskResult},
     },
 };
 
@@ -49,7 +49,7 @@ impl<S: State> Driver<S> {
         let failure = recorded.unwrap_or_else(|| node_failure(node, task.attempt, &*source, data, item));
         self.failures.insert(slot, Arc::new(failure));
         self.open_questions.remove(&slot);
-        self.cx.interrupts.forget_all(task.id);
+        self.cx.interrupts.drop_answers(task.id);
         self.cx.effects.forget(task.id);
         let record = self.failed_record(task.id, 0, chain(&*source));
         drop(source);
@@ -100,7 +100,7 @@ impl<S: State> Driver<S> {
                     self.keep_failed(task, error).await?;
                     true
                 }
-                TaskResult::Interrupted(asked) => self.record_interrupted(task, asked).await?,
+                TaskResult::Interrupted(reasons) => self.record_interrupted(task, reasons).await?,
             };
             if !is_kept {
                 again.push(task);
@@ -156,17 +156,17 @@ impl<S: State> Driver<S> {
     }
 
     /// Stores the questions of a task. A rejected answer is reported by the next run, which asks again.
-    async fn record_interrupted(&mut self, task: Task, asked: Vec<WaitReason>) -> Result<bool, RunError> {
-        let asked = match self.check_questions(task, asked) {
-            Ok(asked) => asked,
+    async fn record_interrupted(&mut self, task: Task, reasons: Vec<WaitReason>) -> Result<bool, RunError> {
+        let reasons = match self.check_questions(task, reasons) {
+            Ok(reasons) => reasons,
             Err(error) => {
                 self.keep_failed(task, error).await?;
                 return Ok(true);
             }
         };
         let mut questions = Vec::new();
-        for asked in asked {
-            match asked {
+        for reason in reasons {
+            match reason {
                 WaitReason::Question(question) => questions.push(self.compared(task, question)),
                 WaitReason::Breakpoint | WaitReason::Cancelled | WaitReason::Drained => {}
                 _ => return Ok(false),
@@ -254,8 +254,8 @@ impl<S: State> Driver<S> {
     /// its answers.
     fn questions_of(&self, task: TaskId) -> (Vec<Question>, BTreeMap<String, StoredAnswer>) {
         let answers = self.cx.interrupts.answers_of(task);
-        let asked = self.open_questions.get(&task.slot).into_iter().flatten();
-        let open = asked.filter(|question| !answers.contains_key(&answer_key(question))).cloned().collect();
+        let open = self.open_questions.get(&task.slot).into_iter().flatten();
+        let open = open.filter(|question| !answers.contains_key(&answer_key(question))).cloned().collect();
         (open, answers)
     }
 

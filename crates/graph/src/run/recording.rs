@@ -61,19 +61,19 @@ pub(super) fn record<S: State>(
     cached: Option<Vec<RecordedTarget>>,
     update: Option<&mut StoredUpdate>,
 ) -> Result<(), RunError> {
-    let learned = run.cx.recorder.take_inputs(task.id, || run.cx.effects.results(task.id));
+    let inputs = run.cx.recorder.take_inputs(task.id, || run.cx.effects.results(task.id));
     let failure = run.failures.get(&task.id.slot);
     let parent = &run.cx.scope.parent;
-    if learned.is_none() && attempt <= 1 && cached.is_none() && failure.is_none() && parent.is_none() {
+    if inputs.is_none() && attempt <= 1 && cached.is_none() && failure.is_none() && parent.is_none() {
         return Ok(());
     }
-    let mut learned = learned.unwrap_or_default();
-    learned.failed = u64::from(attempt.saturating_sub(1));
-    (learned.cached, learned.went) = (cached.is_some(), cached.unwrap_or_default());
-    learned.failure = failure.map(|failure| Box::new((**failure).clone()));
+    let mut inputs = inputs.unwrap_or_default();
+    inputs.failed = u64::from(attempt.saturating_sub(1));
+    (inputs.cached, inputs.went) = (cached.is_some(), cached.unwrap_or_default());
+    inputs.failure = failure.map(|failure| Box::new((**failure).clone()));
     match (parent, update) {
-        (Some(parent), _) => parent.record_inputs(task.id, learned),
-        (None, Some(update)) => learned.append_to(update).map_err(|source| {
+        (Some(parent), _) => parent.record_inputs(task.id, inputs),
+        (None, Some(update)) => inputs.append_to(update).map_err(|source| {
             let (node, step) = (run.graph.topology.name(task.node).clone(), task.id.step);
             RunError::Encode { node, channel: None, step, source }
         })?,

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     RunError, RunOptions, State,
     compiled::graph::{Backends, Inner},
-    journal::replay_cursor::ReplayCursor,
+    journal::replay_script::ReplayCursor,
     node::cx::RunScope,
 };
 
@@ -23,12 +23,12 @@ use crate::{
 pub(crate) async fn replay<S: State>(
     graph: Arc<Inner<S>>,
     backends: Backends,
-    given: RunInput<S>,
+    run_input: RunInput<S>,
     config: RunOptions,
     cursor: ReplayCursor,
 ) -> Result<bool, RunError> {
     let script = cursor.script.clone();
-    match run(graph, backends, given, config, cursor).await {
+    match run(graph, backends, run_input, config, cursor).await {
         Ok(()) => Ok(false),
         Err(Stop::Halted) => Ok(!script.is_over()),
         // It was noted as a difference.
@@ -40,7 +40,7 @@ pub(crate) async fn replay<S: State>(
 async fn run<S: State>(
     graph: Arc<Inner<S>>,
     backends: Backends,
-    given: RunInput<S>,
+    run_input: RunInput<S>,
     config: RunOptions,
     cursor: ReplayCursor,
 ) -> Result<(), Stop> {
@@ -51,7 +51,7 @@ async fn run<S: State>(
     let scope = RunScope { cursor: Some(cursor.clone()), ..RunScope::root(config.clone(), place, store) };
     let mut driver = Driver::new(graph, scope, None);
     // The caller has the lease of a live replay; any other one writes nothing.
-    let begin = driver.begin_leased(checkpointer, cursor.thread.clone(), None, given, &config).await?;
+    let begin = driver.begin_leased(checkpointer, cursor.thread.clone(), None, run_input, &config).await?;
     if cursor.script.place(&cursor.thread).1.is_some() {
         driver.drive(begin, limits, &config).await?;
     }

@@ -29,8 +29,7 @@ use crate::{
         divergence::{At, Divergence},
         interrupts::WaitReason,
         recorder::ReplayMode,
-        replay_cursor::ReplayCursor,
-        replay_script::{Expected, ExpectedTask},
+        replay_script::{Expected, ExpectedTask, ReplayCursor},
     },
     node::{cache::Lookup, output::Written, routing::Targets},
     run::{task_result::TaskResult, thread_writer::NewCheckpoint},
@@ -47,7 +46,7 @@ pub(super) struct Replaying {
 struct Progress {
     expected: Expected,
     /// The divergences of this superstep, by slot.
-    astray: BTreeMap<u32, Divergence>,
+    deviated: BTreeMap<u32, Divergence>,
     /// `true` if a stored update was used whose task may have returned a command.
     lost: bool,
     step: i64,
@@ -80,12 +79,12 @@ impl Replaying {
     }
 
     /// Returns what an attempt is given.
-    fn given<S: State>(&self, run: RunView<'_, S>, task: Task) -> ReplayMode {
+    fn mode<S: State>(&self, run: RunView<'_, S>, task: Task) -> ReplayMode {
         let live = self.cursor.script.is_live(run.graph.topology.name(task.node));
         if let Some(parent) = &run.cx.scope.parent {
-            return parent.given(task.id, live);
+            return parent.mode(task.id, live);
         }
-        self.progress().expected(task.id.slot).map_or(ReplayMode::Unknown, |expected| expected.given(live))
+        self.progress().expected(task.id.slot).map_or(ReplayMode::Unknown, |expected| expected.mode(live))
     }
 
     /// Returns the result of a task whose node did not run when it was stored either.
@@ -93,16 +92,16 @@ impl Replaying {
         &self,
         run: RunView<'_, S>,
         task: Task,
-        given: &ReplayMode,
+        mode: &ReplayMode,
     ) -> Option<(Result<Written<S>, NodeError>, Lookup)> {
-        if let ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) = given
+        if let ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) = mode
             && let Some(failure) = recorded.failure_of(&run.graph.topology, task.node)
         {
             return Some((Err(NodeError::new(failure.message.clone()).fatal()), Lookup::None));
         }
         let progress = self.progress();
         let expected = progress.expected(task.id.slot)?;
-        match (given, &expected.error) {
+        match (mode, &expected.error) {
             (ReplayMode::Recorded(recorded), _) if recorded.cached => {
                 // Without a node that the graph has lost it leads elsewhere, which is found.
                 let (went, _) = recorded_targets(&run.graph.topology, recorded.went.clone());
@@ -133,9 +132,9 @@ impl<S: State> RunObserver<S> for Replaying {
     }
 
     fn before_task(&self, run: RunView<'_, S>, task: Task) -> TaskStart<S> {
-        let given = self.given(run, task);
-        let (over, counts) = (self.over_before(run, task, &given), given.counts());
-        run.cx.recorder.begin(task.id, given);
+        let mode = self.mode(run, task);
+        let (over, counts) = (self.over_before(run, task, &mode), mode.counts());
+        run.cx.recorder.begin(task.id, mode);
         match over {
             Some((result, lookup)) => TaskStart::Ended(result, lookup),
             None => TaskStart::Run { counts },
@@ -162,8 +161,8 @@ impl<S: State> RunObserver<S> for Replaying {
         let went = went.map(|route| Box::new(Targets { ends: vec![*route], items: Vec::new() }));
         let parent = run.cx.scope.parent.as_ref();
         let is_unknown =
-            parent.is_some_and(|parent| matches!(parent.given(task.id, false), ReplayMode::Unknown));
-        let astray = match result {
+            parent.is_some_and(|parent| matches!(parent.mode(task.id, false), ReplayMode::Unknown));
+        let deviation = match result {
             // All that is known is that it did not finish when it was stored: a run without a thread has no line to end.
             TaskResult::Finished(..) if is_unknown || handler.as_ref() == Some(&node) => None,
             TaskResult::Finished(written, _) => {
@@ -186,20 +185,20 @@ impl<S: State> RunObserver<S> for Replaying {
                 let got = Value::from(chain(error.cause()));
                 Some(progress.divergence(run, node, At::Failure, "an update".into(), got))
             }
-            TaskResult::Interrupted(asked) => {
-                let Some(first) = asked.iter().position(|asked| matches!(asked, WaitReason::Deviated(_)))
+            TaskResult::Interrupted(reasons) => {
+                let Some(first) = reasons.iter().position(|reason| matches!(reason, WaitReason::Deviated(_)))
                 else {
                     return Ok(());
                 };
-                let WaitReason::Deviated(astray) = asked.swap_remove(first) else {
+                let WaitReason::Deviated(deviation) = reasons.swap_remove(first) else {
                     unreachable!("it was found")
                 };
-                progress.astray(run, node, astray)
+                progress.diverged(run, node, deviation)
             }
         };
-        let stored = match (astray, stored) {
+        let stored = match (deviation, stored) {
             (Some(divergence), Some(stored)) => {
-                progress.astray.insert(task.id.slot, divergence);
+                progress.deviated.insert(task.id.slot, divergence);
                 stored
             }
             (Some(divergence), None) => {

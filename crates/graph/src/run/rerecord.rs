@@ -36,8 +36,8 @@ pub(crate) async fn rerecord<S: State>(
     let scope = RunScope { supply: Some(supply.clone()), ..RunScope::root(config.clone(), place, store) };
     let mut driver = Driver::new(graph, scope, None);
     let lease = checkpointer.lease(&thread).await?;
-    let given = RunInput::Stored(input);
-    let begin = driver.begin_leased(checkpointer, thread, Some(lease), given, &config).await;
+    let run_input = RunInput::Stored(input);
+    let begin = driver.begin_leased(checkpointer, thread, Some(lease), run_input, &config).await;
     match driver.drive(begin.map_err(Stop::into_error)?, limits, &config).await {
         Ok(_) => Ok(None),
         Err(Stop::Halted) => Ok(supply.missing()),

@@ -52,8 +52,8 @@ impl<S: State> RunObserver<S> for Rerecording {
     }
 
     fn after_task(&self, run: RunView<'_, S>, task: Task, result: &mut TaskResult<S>) -> Result<(), Stop> {
-        let TaskResult::Interrupted(asked) = result else { return Ok(()) };
-        let deviation = asked.iter().find_map(|asked| match asked {
+        let TaskResult::Interrupted(reasons) = result else { return Ok(()) };
+        let deviation = reasons.iter().find_map(|reason| match reason {
             WaitReason::Deviated(deviation) => Some(deviation.clone()),
             _ => None,
         });

@@ -28,7 +28,7 @@ pub(crate) struct Restored<S: State> {
     pub(crate) tasks: Vec<RestoredTask<S>>,
     pub(crate) since_snapshot: SinceSnapshot,
     /// The stored data of channels that the state does not have.
-    pub(crate) kept: UnknownChannels,
+    pub(crate) unknown: UnknownChannels,
     /// The updates, if it was loaded by [`load_seeded`].
     pub(crate) made: Option<Made<S>>,
 }
@@ -128,23 +128,23 @@ impl SinceSnapshot {
 }
 
 /// Loads the checkpoint `at` of a thread of `graph`, or the head. `None` if the thread does not exist.
-/// `given` are the channels that are about to be written.
+/// `written` are the channels that are about to be written.
 ///
 /// # Errors
 /// [`RunError::UnknownCheckpoint`] if the thread does not have the requested one,
-/// [`RunError::MissingChannel`] if neither the thread nor `given` has a required channel,
+/// [`RunError::MissingChannel`] if neither the thread nor `written` has a required channel,
 /// [`RunError::OtherGraph`], and those of [`restore`].
 pub(crate) async fn load<S: State>(
     graph: &Inner<S>,
     checkpointer: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     at: Option<CheckpointId>,
-    given: ChannelSet,
+    written: ChannelSet,
 ) -> Result<Option<Restored<S>>, RunError> {
     match (checkpointer.load(thread, at).await?, at) {
         (Some(loaded), _) => {
             graph.owns(thread, &loaded.meta)?;
-            restore(ThreadDecoder::new((*graph.initial).clone()), thread, loaded, given).map(Some)
+            restore(ThreadDecoder::new((*graph.initial).clone()), thread, loaded, written).map(Some)
         }
         (None, None) => Ok(None),
         (None, Some(checkpoint)) => Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint }),
@@ -160,11 +160,11 @@ pub(crate) async fn load_known<S: State>(
     checkpointer: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     at: Option<CheckpointId>,
-    given: ChannelSet,
+    written: ChannelSet,
 ) -> Result<Option<Restored<S>>, RunError> {
     match at {
-        None => load_head(graph, checkpointer, thread, given).await,
-        at => load(graph, checkpointer, thread, at, given).await,
+        None => load_head(graph, checkpointer, thread, written).await,
+        at => load(graph, checkpointer, thread, at, written).await,
     }
 }
 
@@ -180,27 +180,19 @@ struct Remembered<S: State> {
     since_snapshot: SinceSnapshot,
 }
 
-/// Remembers the state of a thread's head for the next run of the same graph.
-pub(crate) fn remember<S: State>(
+/// Returns the state of a thread's head for the next run of the same graph; `None` if it has channels that no run passes on.
+pub(crate) fn head_state<S: State>(
     graph: &Arc<Inner<S>>,
-    checkpointer: &Arc<dyn Checkpointer>,
-    thread: &ThreadId,
-    head: CheckpointId,
     nonce: Option<&str>,
     state: &S,
     since_snapshot: SinceSnapshot,
-) {
-    // A run does not pass these values on.
+) -> Option<HeadState> {
     if state.channels().iter().any(|channel| channel.untracked) {
-        return;
+        return None;
     }
     let (graph, nonce, state) = (Arc::downgrade(graph), nonce.map(str::to_owned), state.clone());
-    let remembered = Remembered { graph, nonce, state, since_snapshot };
-    checkpointer.remember(
-        thread,
-        head,
-        HeadState::new(remembered, since_snapshot.state_bytes() + size_of::<S>() + ENTRY_BYTES),
-    );
+    let bytes = since_snapshot.state_bytes() + size_of::<S>() + ENTRY_BYTES;
+    Some(HeadState::new(Remembered { graph, nonce, state, since_snapshot }, bytes))
 }
 
 /// Loads the head of a thread to continue it, from the state that the last run left if there is one.
@@ -211,29 +203,29 @@ async fn load_head<S: State>(
     graph: &Arc<Inner<S>>,
     checkpointer: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
-    given: ChannelSet,
+    written: ChannelSet,
 ) -> Result<Option<Restored<S>>, RunError> {
     let Some(LoadedHead { mut loaded, state }) = checkpointer.load_head(thread).await? else {
         return Ok(None);
     };
     graph.owns(thread, &loaded.meta)?;
     let Some(remembered) = state else {
-        return restore(ThreadDecoder::new((*graph.initial).clone()), thread, loaded, given).map(Some);
+        return restore(ThreadDecoder::new((*graph.initial).clone()), thread, loaded, written).map(Some);
     };
     let known = remembered.get::<Remembered<S>>().filter(|known| {
         known.graph.as_ptr() == Arc::as_ptr(graph) && known.nonce.as_deref() == loaded.meta.nonce()
     });
     let Some(Remembered { state, since_snapshot, .. }) = known else {
-        return load(graph, checkpointer, thread, None, given).await;
+        return load(graph, checkpointer, thread, None, written).await;
     };
     // They are in the state; a checkpointer need not leave them out.
     (loaded.snapshot, loaded.commits) = (None, Vec::new());
     let mut reader = ThreadDecoder::new(state.clone());
     reader.present = (0..state.channels().len()).collect();
-    let mut restored = restore(reader, thread, loaded, given)?;
+    let mut restored = restore(reader, thread, loaded, written)?;
     restored.since_snapshot = *since_snapshot;
     #[cfg(debug_assertions)]
-    if let Some(folded) = load(graph, checkpointer, thread, Some(restored.head), given).await? {
+    if let Some(folded) = load(graph, checkpointer, thread, Some(restored.head), written).await? {
         let differing = superstep_state::internal::encode::differing(&restored.state, &folded.state);
         assert!(
             differing.is_none(),
@@ -305,7 +297,7 @@ pub(super) fn restore<S: State>(
     mut reader: ThreadDecoder<S>,
     thread: &ThreadId,
     loaded: Loaded,
-    given: ChannelSet,
+    written: ChannelSet,
 ) -> Result<Restored<S>, RunError> {
     let Loaded { meta, head, applied, snapshot, commits, tasks, fingerprints: _ } = loaded;
     let id = meta.id;
@@ -357,9 +349,9 @@ pub(super) fn restore<S: State>(
         };
         restored.push(RestoredTask { slot, record, update });
     }
-    require(&reader.state, reader.present.union(given), Some((thread, id)))?;
-    let ThreadDecoder { state, kept, made, .. } = reader;
-    Ok(Restored { meta, head, applied, state, tasks: restored, since_snapshot, kept, made })
+    require(&reader.state, reader.present.union(written), Some((thread, id)))?;
+    let ThreadDecoder { state, unknown, made, .. } = reader;
+    Ok(Restored { meta, head, applied, state, tasks: restored, since_snapshot, unknown, made })
 }
 
 /// Returns the checkpoints of the subgraphs that those of a checkpoint's finished tasks called whose result

@@ -154,7 +154,7 @@ impl<S: State> Driver<S> {
         }
         let mut decoder = ThreadDecoder::new((*self.graph.initial).clone());
         let update = decoder.record(0, &stored).ok()?;
-        if !decoder.kept.is_empty() {
+        if !decoder.unknown.is_empty() {
             return None;
         }
         let (targets, lost): (Targets, _) = recorded_targets(&self.graph.topology, targets);

@@ -73,7 +73,7 @@ impl<S: State> RunTask<S> {
             Ok(deadlines) => deadlines.map(Box::new),
             Err(error) => return failed(NodeError::new(error).fatal()),
         };
-        let kept = Some(cx.0.clone());
+        let shared = Some(cx.0.clone());
         let span = trace::attempt(cx.0.run.topology.name(task.node), task, cx.0.attempt);
         let entered = span.as_ref().map(|span| span.enter());
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
@@ -92,7 +92,7 @@ impl<S: State> RunTask<S> {
         let called = catch_unwind(AssertUnwindSafe(call));
         let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));
         drop(entered);
-        Self { task, node: Some(node), deadlines, lookup, patience: None, span, cx: kept }
+        Self { task, node: Some(node), deadlines, lookup, patience: None, span, cx: shared }
     }
 
     /// Creates a task that has ended without a run of its node.
@@ -149,9 +149,9 @@ impl<S: State> RunTask<S> {
         }
         // Checked first: a node that continued without the answer must not swallow its question.
         if !run.calls.at_work(task.id)
-            && let Some(asked) = run.interrupts.take(task.id)
+            && let Some(reasons) = run.interrupts.take(task.id)
         {
-            *end = Some(TaskEnd { task, result: TaskResult::Interrupted(asked) });
+            *end = Some(TaskEnd { task, result: TaskResult::Interrupted(reasons) });
             return Poll::Ready(());
         }
         match polled {

@@ -44,7 +44,7 @@ pub(crate) struct ThreadWriter {
     since_snapshot: SinceSnapshot,
     /// See [`Thread::snapshot_every`](crate::Thread::snapshot_every).
     pub(crate) snapshot_every: Option<usize>,
-    kept: UnknownChannels,
+    unknown: UnknownChannels,
     /// The ownership mark of the thread.
     mark: Mark,
     /// The metadata of a commit that has only the mark.
@@ -101,7 +101,7 @@ impl ThreadWriter {
         clock: Arc<dyn Clock>,
         mark: Mark,
     ) -> Self {
-        let (since_snapshot, kept) = (SinceSnapshot::default(), UnknownChannels::default());
+        let (since_snapshot, unknown) = (SinceSnapshot::default(), UnknownChannels::default());
         let keeps_values = checkpointer.keeps_values();
         Self {
             checkpointer,
@@ -114,7 +114,7 @@ impl ThreadWriter {
             width: 0,
             since_snapshot,
             snapshot_every: None,
-            kept,
+            unknown,
             marked: mark.metadata(),
             resumed: Map::new(),
             mark,
@@ -174,18 +174,18 @@ impl ThreadWriter {
         head: CheckpointId,
         at: &CheckpointMeta,
         since_snapshot: SinceSnapshot,
-        kept: UnknownChannels,
+        unknown: UnknownChannels,
     ) {
         (self.head, self.at) = (Some(head), Some((at.id, at.created_ms)));
         self.width = width(&at.control);
-        (self.since_snapshot, self.kept) = (since_snapshot, kept);
+        (self.since_snapshot, self.unknown) = (since_snapshot, unknown);
         self.set_nonce(at.nonce().map(str::to_owned));
     }
 
     /// Resumes with this metadata of the caller.
     pub(crate) fn resume_with(&mut self, metadata: &Map<String, Value>) {
-        let given = metadata.iter().filter(|(name, _)| !own::is_own(name));
-        self.resumed = given.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let users = metadata.iter().filter(|(name, _)| !own::is_own(name));
+        self.resumed = users.map(|(name, value)| (name.clone(), value.clone())).collect();
     }
 
     fn set_nonce(&mut self, nonce: Option<String>) {
@@ -205,16 +205,10 @@ impl ThreadWriter {
 
     /// Remembers the state of the head for the next run, if it can be known without the stored data.
     pub(crate) fn remember<S: State>(&self, graph: &Arc<Inner<S>>, state: &S) {
-        let (Some(head), Some(_), true) = (self.head, &self.lease, self.kept.is_empty()) else { return };
-        restore::remember(
-            graph,
-            &self.checkpointer,
-            &self.thread,
-            head,
-            self.nonce(),
-            state,
-            self.since_snapshot,
-        );
+        let (Some(head), Some(_), true) = (self.head, &self.lease, self.unknown.is_empty()) else { return };
+        if let Some(state) = restore::head_state(graph, self.nonce(), state, self.since_snapshot) {
+            self.checkpointer.remember(&self.thread, head, state);
+        }
     }
 
     /// Appends a checkpoint, with a snapshot if one is due. Returns the stored checkpoints, if they are to be
@@ -230,8 +224,8 @@ impl ThreadWriter {
         let mut after = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
         let tasks = width(&new.control);
         // A fork copies records of its parent.
-        let carried = |kept| new.source == Source::Fork && new.records.iter().any(|(slot, _)| *slot == kept);
-        self.kept.commit(new.applied.iter().map(|task| task.slot), carried);
+        let carried = |task| new.source == Source::Fork && new.records.iter().any(|(slot, _)| *slot == task);
+        self.unknown.commit(new.applied.iter().map(|task| task.slot), carried);
         if let Writes::AtExit(held) = &mut self.writes {
             let NewCheckpoint { control, metadata, applied, .. } = *new;
             // Other entries apply to that superstep only.
@@ -248,18 +242,18 @@ impl ThreadWriter {
         };
         let since_snapshot = snapshot.as_ref().map_or(self.since_snapshot, SinceSnapshot::taken);
         let commit = self.commit_of(new, parent, created_ms, snapshot);
-        let told = describe.then(|| described(after, &commit));
+        let description = describe.then(|| described(after, &commit));
         let mut stored = Vec::new();
         match &mut self.writes {
             Writes::Queued(queue) => {
-                queue.push(Write::Commit { expected: self.head, commit: Box::new(commit), told });
+                queue.push(Write::Commit { expected: self.head, commit: Box::new(commit), description });
                 while queue.is_full() {
                     stored.extend(poll_fn(|cx| queue.poll(&self.checkpointer, &self.thread, cx)).await?);
                 }
             }
             _ => {
                 after = self.checkpointer.commit(&self.thread, self.head, commit).await?;
-                stored.extend(told);
+                stored.extend(description);
             }
         }
         (self.head, self.at, self.since_snapshot) = (Some(after), Some((after, created_ms)), since_snapshot);
@@ -290,7 +284,7 @@ impl ThreadWriter {
 
     /// Returns whether snapshots are typed.
     fn keeps_snapshots(&self) -> bool {
-        self.keeps_values && self.kept.is_empty()
+        self.keeps_values && self.unknown.is_empty()
     }
 
     /// Returns whether a snapshot is due with the commit that is about to become checkpoint `id`.
@@ -321,7 +315,7 @@ impl ThreadWriter {
         if self.keeps_snapshots() {
             return source.typed();
         }
-        let channels = source.encoded()?.into_iter().chain(self.kept.entry());
+        let channels = source.encoded()?.into_iter().chain(self.unknown.entry());
         Ok(channels.collect::<Vec<_>>().into())
     }
 

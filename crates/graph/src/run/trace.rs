@@ -38,7 +38,7 @@ pub(super) fn run(graph: &str, scope: &RunScope) -> Span {
     )
 }
 
-/// Polls a future inside of a span. `Instrument` would take the future, which makes room for it twice in that of its caller.
+/// Polls a future inside of a span. `Instrument` would take the future, which doubles its size in that of its caller.
 pub(super) async fn inside<F: Future>(span: &Span, mut future: Pin<&mut F>) -> F::Output {
     poll_fn(|cx| span.in_scope(|| future.as_mut().poll(cx))).await
 }

@@ -95,13 +95,13 @@ impl<S: State> RunStream<S> {
         let buffer = Arc::new(Buffer::new(streaming.buffer));
         let run = run(Events::new(streaming, buffer.clone()));
         let unfinished = Unfinished(buffer.clone());
-        let told = async move {
+        let ending = async move {
             let Unfinished(buffer) = &unfinished;
             // The run is dropped before its end is emitted, so that the consumer finds the thread free.
             let end = AssertUnwindSafe(run).catch_unwind().await;
             buffer.finish(end);
         };
-        Self { buffer, waiting: Some(Box::pin(told)), _begun: None }
+        Self { buffer, waiting: Some(Box::pin(ending)), _begun: None }
     }
 
     /// Runs to the end, dropping unread events, and returns the outcome.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 const CHUNK: usize = 32;
 
 /// Replaces the content of `quoted` by a text in quotes, with the escapes of `serde_json`.
-pub(super) fn quote(text: &str, quoted: &mut String) {
+pub fn quote(text: &str, quoted: &mut String) {
     quoted.clear();
     quoted.reserve(text.len() + 2);
     quoted.push('"');

@@ -261,7 +261,7 @@ fn tools_find_the_working_directory_in_the_context() {
     let folder = std::env::temp_dir().canonicalize().unwrap();
     let (made, _) = both(&[call("c1", "pwd", "{}"), txt("ok")], async |asked: Asked| {
         let pwd = tool_fn(ToolSpec::of::<Nothing>("pwd", ""), |Nothing {}: Nothing, cx: ToolCx| async move {
-            Ok(cx.given::<Value>()?["cwd"].to_string())
+            Ok(cx.extension::<Value>()?["cwd"].to_string())
         });
         let agent = agent(asked.agent.tools([Arc::new(pwd) as Arc<dyn Tool>]));
         agent.run(&"go".to_owned(), &[], Some(&folder)).await.unwrap()

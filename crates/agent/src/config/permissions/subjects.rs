@@ -28,8 +28,8 @@ const COMMANDS: [&str; 3] = ["command", "cmd", "script"];
 
 /// Matches a pattern against an argument of a call.
 pub(super) fn fit(pattern: &str, argument: &str, tool: Option<&dyn Tool>, args: &Value) -> Fit {
-    let told = tool.map(|tool| catch_unwind(AssertUnwindSafe(|| tool.subject(argument, args))));
-    match told {
+    let subject = tool.map(|tool| catch_unwind(AssertUnwindSafe(|| tool.subject(argument, args))));
+    match subject {
         Some(Ok(Some(subject))) => of_subject(pattern, &subject),
         Some(Err(_)) => Fit::Maybe,
         Some(Ok(None)) | None => guessed(pattern, argument, tool, args),

@@ -412,13 +412,13 @@ impl Executor {
         let tool_cx = ToolCx::new(&call.id).with_output(move |chunk| output.emit(chunk));
         let mut tool_cx = self.outer.clone().give(tool_cx).with_shared(self.state.clone());
         if let Some(thread) = self.cx.thread() {
-            tool_cx = tool_cx.with_given(thread.clone());
+            tool_cx = tool_cx.with_extension(thread.clone());
         }
         if let Ok(store) = self.cx.shared_store() {
-            tool_cx = tool_cx.with_given(store);
+            tool_cx = tool_cx.with_extension(store);
         }
         if let Some(context) = self.context() {
-            tool_cx = tool_cx.with_given(Value::Object(context));
+            tool_cx = tool_cx.with_extension(Value::Object(context));
         }
         tool_cx.idempotency_key = self.key(call);
         tool_cx.cancel = cancel.clone();
@@ -427,9 +427,9 @@ impl Executor {
 
     /// Returns the context of the run, with the folder of the turn as `cwd` if its input has one.
     fn context(&self) -> Option<Map<String, Value>> {
-        let given = self.cx.context().ok();
-        let Some(folder) = &self.state.cwd else { return given };
-        let mut context = given.unwrap_or_default();
+        let context = self.cx.context().ok();
+        let Some(folder) = &self.state.cwd else { return context };
+        let mut context: Map<String, Value> = context.unwrap_or_default();
         context.insert(folder::KEY.to_owned(), folder.to_string_lossy().into());
         Some(context)
     }

@@ -21,11 +21,12 @@ impl Executor {
         {
             return Ok(pending);
         }
-        let given = Acting::new(&pending.call.id, &pending.name, pending.args());
+        let original = Acting::new(&pending.call.id, &pending.name, pending.args());
         let mark = format!("pre.{position}");
         let mut failed = None;
         let hooked = async {
-            let hooked = self.cx.once(&mark, async |_| Ok::<_, NodeError>(self.checked(given.clone()).await));
+            let hooked =
+                self.cx.once(&mark, async |_| Ok::<_, NodeError>(self.checked(original.clone()).await));
             let hooked = tokio::select! {
                 biased;
                 () = self.cx.cancel().cancelled() => return None,
@@ -40,7 +41,7 @@ impl Executor {
         let Some(hooked) = hooked else { return Ok(pending) };
         match hooked {
             Ok(acting) => {
-                if (&acting.tool, &acting.args) != (&given.tool, &given.args) {
+                if (&acting.tool, &acting.args) != (&original.tool, &original.args) {
                     pending.name.clone_from(&acting.tool);
                     pending.checked = self.deps.tools.check(&acting.tool, &acting.args.to_string());
                 }
@@ -65,12 +66,12 @@ impl Executor {
         if pending.acting.is_none() {
             return Ok(None);
         }
-        let given = Acting::new(&pending.call.id, &pending.name, args.clone());
+        let original = Acting::new(&pending.call.id, &pending.name, args.clone());
         let mark = format!("edited.{position}");
         let hooked = tokio::select! {
             biased;
             () = self.cx.cancel().cancelled() => return Ok(Some(CallResult::not_executed(prompts::INTERRUPTED.to_owned()))),
-            hooked = self.cx.once(&mark, async |_| Ok::<_, NodeError>(self.checked(given.clone()).await)) => hooked?,
+            hooked = self.cx.once(&mark, async |_| Ok::<_, NodeError>(self.checked(original.clone()).await)) => hooked?,
         };
         let refused = match hooked {
             Ok(acting) => acting.denied.map(|reason| CallResult::not_executed(prompts::denied(&reason))),
@@ -79,13 +80,13 @@ impl Executor {
                 ..CallResult::not_executed(prompts::HOOK_FAILED.to_owned())
             }),
         };
-        pending.acting = Some(given);
+        pending.acting = Some(original);
         Ok(refused)
     }
 
     /// Returns the call after the pre hooks, including a denial.
-    async fn checked(&self, given: Acting) -> Result<Acting, HookFailure> {
-        let acting = self.deps.hooks.acting.before("acting", given).await?;
+    async fn checked(&self, original: Acting) -> Result<Acting, HookFailure> {
+        let acting = self.deps.hooks.acting.before("acting", original).await?;
         let Some(on_tool_check) = self.deps.check.as_ref().filter(|_| acting.denied.is_none()) else {
             return Ok(acting);
         };

@@ -34,14 +34,14 @@ impl Output {
         if teller.chunks == 0 {
             return;
         }
-        let told = &chunk[..chunk.floor_char_boundary(teller.bytes)];
-        let is_last = told.len() < chunk.len() || teller.chunks == 1;
-        teller.bytes -= told.len();
+        let part = &chunk[..chunk.floor_char_boundary(teller.bytes)];
+        let is_last = part.len() < chunk.len() || teller.chunks == 1;
+        teller.bytes -= part.len();
         teller.chunks = if is_last { 0 } else { teller.chunks - 1 };
         emit(&teller.cx, || AgentEvent::ToolOutput {
             id: teller.id.clone(),
             tool: teller.tool.clone(),
-            chunk: told.to_owned(),
+            chunk: part.to_owned(),
             truncated: is_last,
         });
     }

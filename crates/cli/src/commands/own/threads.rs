@@ -12,7 +12,7 @@ use crate::{
     graphs::graph_set::GraphSet,
     output::{
         exit::{Exit, Failure},
-        table::{lines, new_table, print, time},
+        table::{formatted, lines, new_table, print, time},
         text::printable_line,
     },
 };
@@ -63,7 +63,7 @@ pub(crate) async fn threads(
             status.as_deref().map_or_else(|_| "cannot be read".to_owned(), printable_line),
         ]);
     }
-    print(&format!("{}\n", table.trim_fmt()))
+    print(&formatted(table))
 }
 
 /// Returns the status of a thread at its head.

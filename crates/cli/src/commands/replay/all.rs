@@ -4,8 +4,6 @@
 
 use std::{
     fmt::Write as _,
-    fs::File,
-    io::BufReader,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -16,6 +14,7 @@ use superstep::{Checkpointer, History, MemoryCheckpointer, ThreadId, checkpoint:
 
 use super::report::line_of;
 use crate::{
+    commands::export::open_text,
     config::location::Location,
     output::{
         exit::{Exit, Failure},
@@ -158,9 +157,7 @@ pub(super) fn incomplete_failure(n: usize) -> Failure {
 
 /// Loads the text of a thread into memory.
 pub(crate) async fn load(file: &Path) -> Result<(Arc<dyn Checkpointer>, ThreadId), Failure> {
-    let unreadable =
-        |cause: &dyn std::fmt::Display| Failure::usage(format!("cannot read `{}`: {cause}", file.display()));
-    let mut text = BufReader::new(File::open(file).map_err(|cause| unreadable(&cause))?);
+    let mut text = open_text(file)?;
     let store = Arc::new(MemoryCheckpointer::new());
     let imported =
         text::import(&*store, &mut text).await.map_err(|error| Failure::caused(Exit::Usage, &error))?;

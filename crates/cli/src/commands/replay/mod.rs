@@ -27,7 +27,7 @@ use crate::{
     config::location::Location,
     output::{
         exit::{Exit, Failure},
-        table::print,
+        table::{lines, print},
         text::print_note,
     },
     session::{mcp, stored_graph::graph},
@@ -90,7 +90,7 @@ fn show(name: &str, replayed: &Replayed, tools: Option<ToolDifference>, json: bo
         if let Some(tools) = tools {
             line["tools"] = serde_json::json!(tools);
         }
-        return print(&format!("{line}\n"));
+        return print(&lines([line]));
     }
     if let Some(tools) = tools {
         print_note(&format!(

@@ -31,7 +31,7 @@ impl Cx {
     /// Returns whether there is an answer under this key. [`interrupt`](Self::interrupt) returns it if the
     /// question is the same as when the answer was given.
     pub fn is_answered(&self, key: &str) -> bool {
-        let recorded = match self.0.run.recorder.given(self.0.task) {
+        let recorded = match self.0.run.recorder.mode(self.0.task) {
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) | ReplayMode::Adopted(recorded) => {
                 recorded.answers.contains_key(key)
             }

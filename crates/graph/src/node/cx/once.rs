@@ -79,21 +79,21 @@ impl Cx {
         F: Future<Output = Result<T, E>>,
     {
         let (effects, task) = (&self.0.run.effects, self.0.task);
-        match self.0.run.recorder.given(task) {
+        match self.0.run.recorder.mode(task) {
             ReplayMode::Nothing | ReplayMode::Live(_) => self.0.run.recorder.did_once(task, name),
             ReplayMode::Recorded(recorded) | ReplayMode::Adopted(recorded) => {
                 if let Some(error) = recorded.errors.get(name) {
-                    self.0.run.recorder.record_inputs(task, |learned| {
-                        learned.errors.insert(name.to_owned(), error.clone());
+                    self.0.run.recorder.record_inputs(task, |inputs| {
+                        inputs.errors.insert(name.to_owned(), error.clone());
                     });
                     return Err(error.clone().into());
                 }
                 let did = recorded.results.get(name);
-                let given = Box::pin(self.given_result(name, did)).await;
-                self.0.run.recorder.record_inputs(task, |learned| {
-                    learned.results.extend(did.map(|did| (name.to_owned(), did.clone())))
+                let result = Box::pin(self.given_result(name, did)).await;
+                self.0.run.recorder.record_inputs(task, |inputs| {
+                    inputs.results.extend(did.map(|did| (name.to_owned(), did.clone())))
                 });
-                return Ok(given);
+                return Ok(result);
             }
             ReplayMode::Unknown => return self.deviate(Deviation::Unknown).await,
         }
@@ -121,8 +121,8 @@ impl Cx {
                 self.waits("after once", name).await;
                 let result = result.map_err(|error| {
                     let error: NodeError = error.into();
-                    self.0.run.recorder.record_inputs(task, |learned| {
-                        learned.errors.insert(name.to_owned(), Failed::from(&error));
+                    self.0.run.recorder.record_inputs(task, |inputs| {
+                        inputs.errors.insert(name.to_owned(), Failed::from(&error));
                     });
                     error
                 })?;
@@ -172,7 +172,7 @@ impl Cx {
     /// It takes the time of a disk sync; concurrent waits share one sync. It returns immediately without a
     /// checkpointer, if every write is synced anyway, and in a [`Replay`](crate::replay::Replay).
     pub async fn durable(&self) {
-        if let ReplayMode::Nothing | ReplayMode::Live(_) = self.0.run.recorder.given(self.0.task) {
+        if let ReplayMode::Nothing | ReplayMode::Live(_) = self.0.run.recorder.mode(self.0.task) {
             self.waits("durable", "").await;
             // Work that outlives its task has no stored data to wait for.
             let _ = match &self.0.run.scope.effects {
@@ -201,9 +201,9 @@ impl From<Failed> for NodeError {
             Failed::Message(text) => (vec![text], false, None),
             Failed::Whole { says, fatal, data } => (says, fatal, data),
         };
-        let told =
+        let error =
             says.into_iter().rev().fold(None, |source, says| Some(Box::new(StoredError { says, source })));
-        let error = Self::new(told.map_or_else(StoredError::default, |told| *told));
+        let error = Self::new(error.map_or_else(StoredError::default, |error| *error));
         let error = if fatal { error.fatal() } else { error };
         match data {
             Some(data) => error.with_data(data),

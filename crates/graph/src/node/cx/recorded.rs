@@ -70,18 +70,18 @@ impl Cx {
         F: Future<Output = T>,
     {
         let name = &*self.recorder().numbered(self.0.task, NamePurpose::Result, name);
-        match self.recorder().given(self.0.task) {
+        match self.recorder().mode(self.0.task) {
             ReplayMode::Nothing | ReplayMode::Live(_) => {
                 if let Some(json) = self.recorder().given_result(name) {
-                    let given = Box::pin(self.given_result(name, Some(json))).await;
+                    let result = Box::pin(self.given_result(name, Some(json))).await;
                     self.record_result(name, json.clone());
-                    return given;
+                    return result;
                 }
             }
             ReplayMode::Recorded(recorded) | ReplayMode::Adopted(recorded) => {
-                let given = Box::pin(self.given_result(name, recorded.results.get(name))).await;
+                let result = Box::pin(self.given_result(name, recorded.results.get(name))).await;
                 self.record_result(name, recorded.results.get(name).cloned().unwrap_or_default());
-                return given;
+                return result;
             }
             ReplayMode::Unknown => return self.deviate(Deviation::Unknown).await,
         }
@@ -115,7 +115,7 @@ impl Cx {
     {
         let name = &*self.recorder().numbered(self.0.task, NamePurpose::Result, name);
         self.passes("noted", name);
-        let value = match self.recorder().given(self.0.task) {
+        let value = match self.recorder().mode(self.0.task) {
             ReplayMode::Nothing | ReplayMode::Live(_) => match self.recorder().given_result(name) {
                 None => value,
                 Some(json) => T::deserialize(json).unwrap_or_else(|_| {
@@ -164,7 +164,7 @@ impl Cx {
     /// Returns whether the thread is [recorded again](crate::replay::Replay::rerecord): the inputs of the task are recorded ones,
     /// and what it does is stored instead of compared.
     pub fn is_recorded_again(&self) -> bool {
-        matches!(self.recorder().given(self.0.task), ReplayMode::Adopted(_))
+        matches!(self.recorder().mode(self.0.task), ReplayMode::Adopted(_))
     }
 
     /// Records a planned action: a replay with a different action diverges there, and the node does not
@@ -208,7 +208,7 @@ impl Cx {
         };
         let name = &*self.recorder().numbered(self.0.task, NamePurpose::Compared, name);
         self.waits("compared", name).await;
-        let recorded = match self.recorder().given(self.0.task) {
+        let recorded = match self.recorder().mode(self.0.task) {
             ReplayMode::Nothing | ReplayMode::Adopted(_) => None,
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => Some(recorded),
             ReplayMode::Unknown => return self.deviate(Deviation::Unknown).await,
@@ -230,8 +230,8 @@ impl Cx {
                 return self.deviate(Deviation::Other { effect, expected, got, changes }).await;
             }
         }
-        self.recorder().record_inputs(self.0.task, |learned| {
-            learned.compared.insert(name.to_owned(), got);
+        self.recorder().record_inputs(self.0.task, |inputs| {
+            inputs.compared.insert(name.to_owned(), got);
         });
     }
 
@@ -240,7 +240,7 @@ impl Cx {
         let effect = name.to_owned();
         let deviation = match recorded {
             Some(json) => match T::deserialize(json) {
-                Ok(given) => return given,
+                Ok(result) => return result,
                 Err(_) => Deviation::Unfit { effect, recorded: json.clone() },
             },
             None => Deviation::New { effect },
@@ -249,15 +249,15 @@ impl Cx {
     }
 
     fn record_result(&self, name: &str, json: Value) {
-        self.recorder().record_inputs(self.0.task, |learned| {
-            learned.results.insert(name.to_owned(), json);
+        self.recorder().record_inputs(self.0.task, |inputs| {
+            inputs.results.insert(name.to_owned(), json);
         });
     }
 
     /// Reports that a task without recorded inputs needs them, so that it is given up when it waits or
     /// returns. For functions that cannot wait themselves; see [`deviate`](Self::deviate).
     pub(crate) fn needs_records(&self) {
-        if self.recorder().replays && matches!(self.recorder().given(self.0.task), ReplayMode::Unknown) {
+        if self.recorder().replays && matches!(self.recorder().mode(self.0.task), ReplayMode::Unknown) {
             self.wait_for([WaitReason::Deviated(Deviation::Unknown)]);
         }
     }

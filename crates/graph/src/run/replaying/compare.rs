@@ -51,14 +51,14 @@ impl Progress {
     }
 
     /// Returns the difference of a task; `None` if it only needs what was not recorded.
-    pub(super) fn astray<S: State>(
+    pub(super) fn diverged<S: State>(
         &self,
         run: RunView<'_, S>,
         node: NodeName,
-        astray: Deviation,
+        deviation: Deviation,
     ) -> Option<Divergence> {
         let mut words = Vec::new();
-        let (at, expected, got) = match astray {
+        let (at, expected, got) = match deviation {
             // A replay has a number in any case.
             Deviation::Unknown | Deviation::Steps => return None,
             Deviation::New { effect } => {
@@ -171,7 +171,7 @@ impl Replaying {
         };
         progress.step = new.control.step;
         let lost = std::mem::take(&mut progress.lost);
-        if let Some((_, divergence)) = progress.astray.pop_first() {
+        if let Some((_, divergence)) = progress.deviated.pop_first() {
             return diverge(divergence);
         }
         let Some(next) = progress.expected.next.take() else {

@@ -12,8 +12,7 @@ use crate::{
         divergence::Deviation,
         parent_recorder::ParentRecorder,
         recorder::{ReplayMode, in_effect},
-        replay_cursor::ReplayCursor,
-        replay_script,
+        replay_script::{self, ReplayCursor},
     },
     node::cx::RunScope,
 };
@@ -56,7 +55,7 @@ pub(in crate::run) fn seek<'a>(
     scope: &RunScope,
     is_own: bool,
 ) -> Option<BoxFuture<'a, Result<Option<Deviation>, NodeError>>> {
-    if matches!(cx.0.run.recorder.given(cx.0.task), ReplayMode::Adopted(_)) {
+    if matches!(cx.0.run.recorder.mode(cx.0.task), ReplayMode::Adopted(_)) {
         // The effects of its nodes would be live.
         return Some(async { Ok(Some(Deviation::Call { key: key.to_owned() })) }.boxed());
     }
