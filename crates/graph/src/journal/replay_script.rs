@@ -318,7 +318,10 @@ fn known(record: TaskRecord, is_recorded: bool) -> Result<ExpectedTask, serde_js
             let targets = (!targets.is_empty()).then_some(targets);
             ExpectedTask { update: Some(update), recorded, targets, ..ExpectedTask::default() }
         }
-        TaskRecord::Failed { error, .. } => ExpectedTask { error: Some(error), ..ExpectedTask::default() },
+        // Other failures were followed by another attempt.
+        TaskRecord::Failed { attempts: 0, error, .. } => {
+            ExpectedTask { error: Some(error), ..ExpectedTask::default() }
+        }
         _ => ExpectedTask::default(),
     })
 }

@@ -80,6 +80,10 @@ impl<S: State> Driver<S> {
                 WaitReason::Left(command) => {
                     let error = RunError::NoCaller { node, step };
                     let blamed = if self.inside.is_some() { Vec::new() } else { vec![slot] };
+                    // A failure of an earlier attempt is not its end.
+                    let once = self.cx.effects.results(task.id);
+                    let left = self.started_record(task.id, task.attempt - 1, once);
+                    self.store_record(slot, left).await?;
                     self.exit_command = Some(command);
                     return Err(Refused { error, blamed });
                 }

@@ -1,10 +1,16 @@
 //! Threads whose runs stopped or failed, and called graphs that did not complete.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use superstep::{
-    Checkpointer, Command, CompiledGraph, Cx, Durability, MemoryCheckpointer, NodeError, NodeFailure, Route,
-    START, StateGraph, Status, node::Persistence, replay::At,
+    Checkpointer, Command, CompiledGraph, Cx, Durability, MemoryCheckpointer, NodeError, NodeFailure,
+    NodeOptions, RetryPolicy, Route, START, StateGraph, Status, node::Persistence, replay::At,
 };
 use tokio::time;
 
@@ -204,5 +210,39 @@ async fn the_update_of_an_error_handler_is_adopted_if_its_failure_is_not_recorde
         let replayed = super::replayed(&graph).await;
         assert_eq!((replayed.taken, replayed.divergence), (1, None), "durability, {routes}");
         assert_eq!(outside.times(), 2, "the node that failed was not repeated");
+    }
+}
+
+#[tokio::test]
+async fn a_graph_that_was_left_after_a_failure_is_replayed() {
+    for attempts in [1, 2] {
+        let mut inner = StateGraph::<Plain>::new("inner");
+        let is_down = Arc::new(AtomicBool::new(true));
+        let guard =
+            inner.add_node_with("guard", is_down, async |is_down: Arc<AtomicBool>, _: Plain, cx: Cx| {
+                if is_down.swap(false, Ordering::Relaxed) {
+                    return Err(NodeError::new("down"));
+                }
+                Ok(cx
+                    .leave::<_, _, PlainUpdate>(Command::<Plain, Next>::update(say("left")).goto(Next::C))
+                    .await)
+            });
+        let retry = RetryPolicy::attempts(attempts).initial(Duration::ZERO).jitter(Duration::ZERO);
+        inner.configure(guard, NodeOptions::new().retry(retry));
+        inner.add_edge(START, guard);
+
+        let mut graph = StateGraph::<Plain>::new("outer");
+        let [c, d] = ["c", "d"].map(|name| sayer(&mut graph, name));
+        let call = graph.add_routing_subgraph::<Next>("call", &inner.compile().unwrap());
+        graph.add_routes(call, move |next| match next {
+            Next::C => c,
+            Next::D => d,
+        });
+        graph.add_edge(START, call);
+        let graph = kept(&graph.compile().unwrap());
+        let first = graph.thread("t").run(say("in")).await;
+        assert_eq!(first.is_err(), attempts == 1);
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in left c");
+        assert_eq!(replayed(&graph).await.divergence, None, "{attempts}");
     }
 }
