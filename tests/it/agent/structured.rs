@@ -67,6 +67,11 @@ fn after_the_last_retry_the_turn_ends_with_the_last_detail_and_the_text() {
     assert_eq!(state.stop_reason.as_str(), "structured_output_invalid");
     assert_eq!(state.output_problem, "`answer`: expected integer, got null");
     assert_eq!((ran.reply(), state.output.as_ref()), ("about c3", None));
+    // Under a nearly right name, too.
+    let wrong = |id| call(id, "generateResponse", &format!(r#"{{"response":"about {id}","answer":"a"}}"#));
+    let repairs = asked(OutputMode::Tool, ["c1", "c2", "c3"].map(wrong));
+    let ran = repairs.config(|config| ReactConfig { repair: true, ..config }).play();
+    assert_eq!((ran.reply(), ran.outcome()), ("about c3", AgentOutcome::InvalidOutput));
 }
 
 // Case G39.

@@ -38,7 +38,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
         // The intended reply is retained, whatever its shape.
         AgentOutcome::InvalidOutput if reply.is_empty() => {
             let called = state.messages.iter().rev().find(|message| message.role == Role::Assistant);
-            called.and_then(|message| response(&config.finish, message)).unwrap_or_default()
+            called.and_then(|message| response(config, message)).unwrap_or_default()
         }
         _ => reply,
     };
