@@ -88,7 +88,8 @@ impl ErrorBody {
             return ModelErrorKind::ContextOverflow;
         }
         match status {
-            400 | 413 | 422 if speaks_of_context(&self.message) => ModelErrorKind::ContextOverflow,
+            // llama.cpp and Xinference send 500.
+            400 | 413 | 422 | 500 if speaks_of_context(&self.message) => ModelErrorKind::ContextOverflow,
             401 | 403 => ModelErrorKind::Auth,
             402 => ModelErrorKind::QuotaExceeded,
             404 => ModelErrorKind::NotFound,
@@ -164,7 +165,7 @@ fn title(page: &str) -> Option<&str> {
 /// Returns whether an error message says that the conversation is too long.
 fn speaks_of_context(message: &str) -> bool {
     let message = message.to_lowercase();
-    // Phrases of OpenAI, llama.cpp, Anthropic, Gemini, Kimi, Qwen and Grok.
+    // Phrases of OpenAI, llama.cpp, Anthropic, Gemini, Kimi, Qwen, Grok, vLLM, Copilot, and TGI with Together.
     let subject = [
         "context length",
         "context size",
@@ -176,6 +177,10 @@ fn speaks_of_context(message: &str) -> bool {
         "model token limit",
         "input length",
         "prompt length",
+        "maximum model length",
+        "prompt token count",
+        "`inputs` tokens + `max_new_tokens`",
+        "`inputs` must have less than",
     ];
     subject.iter().any(|word| message.contains(word)) || message.contains("too many tokens")
 }
@@ -301,6 +306,26 @@ mod tests {
         for body in [llama, openai, words] {
             assert_eq!(kind(400, body), ModelErrorKind::ContextOverflow, "{body}");
         }
+        let llama =
+            r#"{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}"#;
+        assert_eq!(kind(500, llama), ModelErrorKind::ContextOverflow);
+        for (status, words) in [
+            (
+                500,
+                r#"{"detail":"The decoder prompt (length 66501) is longer than the maximum model length of 65536."}"#,
+            ),
+            (400, r#"{"error":{"message":"prompt token count of 135000 exceeds the limit of 128000"}}"#),
+            (
+                422,
+                r#"{"error":"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8192. Given: 6204 `inputs` tokens and 2047 `max_new_tokens`"}"#,
+            ),
+            (
+                422,
+                r#"{"error":"Input validation error: `inputs` must have less than 4096 tokens. Given: 4545"}"#,
+            ),
+        ] {
+            assert_eq!(kind(status, words), ModelErrorKind::ContextOverflow, "{words}");
+        }
         let quota = r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota"}}"#;
         assert_eq!(kind(429, quota), ModelErrorKind::QuotaExceeded);
     }
@@ -326,6 +351,8 @@ mod tests {
         assert_eq!((error.kind, error.status), (ModelErrorKind::RateLimited, Some(429)));
         let error = ModelError::from_stream(&serde_json::json!({"type": "server_error", "message": "oops"}));
         assert_eq!((error.kind, error.status), (ModelErrorKind::Server, None));
+        let too_long = serde_json::json!({"code": 500, "message": "Context size has been exceeded."});
+        assert_eq!(ModelError::from_stream(&too_long).kind, ModelErrorKind::ContextOverflow);
         let error = ModelError::from_stream(&serde_json::json!("overloaded"));
         assert_eq!(error.message, "the server aborted the response: overloaded");
     }

@@ -79,7 +79,7 @@ pub enum Jitter {
 pub enum RetryClass {
     /// Transient failures: see [`ModelErrorKind::is_transient`].
     Transient,
-    /// Overload: too many requests, timeouts, server errors, and broken connections and streams.
+    /// Overload: too many requests, timeouts, server errors (500 and above), and broken connections and streams.
     Overload,
     /// All failures, including an invalid key. Exceptions: a request that is too long, which must be changed,
     /// and an answer beyond its bounds, which would exceed them again.
@@ -101,6 +101,12 @@ impl RetryClass {
             ),
             Self::Any => !matches!(kind, ModelErrorKind::ContextOverflow | ModelErrorKind::AnswerLimit),
         }
+    }
+
+    /// Returns whether this failure is retried. Transient client errors, 409 and 425, are no overload.
+    fn covers(self, error: &ModelError) -> bool {
+        let is_conflict = matches!(error.status, Some(409 | 425));
+        self.has(error.kind) && !(self == Self::Overload && is_conflict)
     }
 }
 
@@ -168,7 +174,7 @@ impl ModelRetry {
         error: ModelError,
         jitter: &JitterSource,
     ) -> Result<Duration, ModelError> {
-        if failed >= self.max_attempts || !self.retries.has(error.kind) {
+        if failed >= self.max_attempts || !self.retries.covers(&error) {
             return Err(error);
         }
         let wait = match (error.retry_after, self.longest_retry_after) {

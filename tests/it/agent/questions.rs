@@ -1,8 +1,11 @@
 //! Tools that ask the user while their call runs.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use futures::StreamExt;
@@ -13,12 +16,14 @@ use superstep::{
     agent::{
         Agent, AgentBuilder, AgentOutcome, AgentState, Approval, ReactConfig,
         approval::{StoredDecision, Trust},
-        config::{PermissionRule, ToolMode},
+        config::{Budget, PermissionRule, ToolErrors, ToolMode},
         deps::SubAgent,
     },
+    clock::{Clock, TokioClock},
     llm::{
-        Role, Tool, ToolCx, ToolFuture, ToolReply, ToolSpec,
+        Role, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec,
         calls::{ToolAnswer, ToolQuestion},
+        tool_fn,
     },
 };
 use superstep_testing::{
@@ -239,6 +244,47 @@ async fn an_answer_that_is_not_known_to_be_the_users_reaches_no_tool() {
     assert_eq!(results(&agent).await, [format!("{TWICE}Decline")]);
 }
 
+const UNANSWERED: &str = "Error: the tool asked the user a question, and its call was stopped before it continued. What it \
+    did before it asked may have been done. Check before repeating it.";
+
+// Case D30.
+#[tokio::test]
+async fn a_tool_whose_question_is_answered_when_the_time_is_over_is_not_said_to_have_done_nothing() {
+    let shared = Shared::default();
+    let at = |ms| -> Arc<dyn Clock> { Arc::new(TokioClock::starting_at(ms)) };
+    let agent = |answer| {
+        let budget = Budget { wall: Some(Duration::from_secs(60)), ..Budget::default() };
+        shared.agent([answer]).config(ReactConfig { budget, ..ReactConfig::graph(5) }).build().unwrap()
+    };
+    let asked = agent(call("c1", "asks", "{}")).thread("t").clock(at(0)).ask("go").await.unwrap();
+    let (late, seven) = (agent(txt("late")), Approval::Answer(json!({"n": 7})));
+    let thread = late.thread("t").answer(&asked.interrupts[0].id, seven).clock(at(60_000));
+    assert_eq!(thread.resume().await.unwrap().final_reply, "late");
+    assert_eq!((results(&late).await, shared.counts().0), (vec![UNANSWERED.to_owned()], 1));
+}
+
+#[tokio::test]
+async fn a_call_that_asked_continues_beside_one_that_failed_whatever_their_order() {
+    for [first, second] in [["asks", "fails"], ["fails", "asks"]] {
+        let shared = Shared::default();
+        let agent = |answers: Vec<Answer>| {
+            let parameters = json!({"type": "object"});
+            let spec = ToolSpec { name: "fails".into(), description: String::new(), parameters };
+            let fails =
+                tool_fn(spec, |_: Value, _: ToolCx| async { Err::<String, _>(ToolError::failed("no luck")) });
+            let (tool_errors, tool_mode) = (ToolErrors::Fail, ToolMode::Parallel { max: 2 });
+            let config = ReactConfig { tool_errors, tool_mode, ..ReactConfig::graph(5) };
+            shared.agent(answers).tool(fails).config(config).build().unwrap()
+        };
+        let round = calls([("c1", first, "{}"), ("c2", second, "{}")]);
+        let asked = agent(vec![round]).thread("t").ask("go").await.unwrap();
+        let (next, seven) = (agent(Vec::new()), Approval::Answer(json!({"n": 7})));
+        let reply = next.thread("t").answer(&asked.interrupts[0].id, seven).resume().await.unwrap();
+        assert_eq!((reply.outcome, shared.counts().0), (Some(AgentOutcome::ToolFailed), 2));
+        assert!(results(&next).await.contains(&format!("{TWICE}got 7")));
+    }
+}
+
 #[tokio::test]
 async fn a_discarded_question_takes_no_answer_and_is_reported_to_the_model_as_unanswered() {
     let shared = Shared::default();
@@ -248,9 +294,7 @@ async fn a_discarded_question_takes_no_answer_and_is_reported_to_the_model_as_un
     // The next turn has a call with the same id that asks the same.
     let next = shared.agent([call("c1", "asks", "{}"), txt("ok")]).build().unwrap();
     let again = next.thread("t").on_unfinished(OnUnfinished::Discard).ask("no, this").await.unwrap();
-    let unanswered = "Error: the tool asked the user a question, and its call was stopped before it continued. What \
-                      it did before it asked may have been done. Check before repeating it.";
-    assert_eq!(results(&next).await, [unanswered]);
+    assert_eq!(results(&next).await, [UNANSWERED]);
     let [question] = &again.interrupts[..] else { panic!("{:?}", again.interrupts) };
     assert_eq!((&*question.key, question.id == old), ("c1.asks.1", false));
     let seven = Approval::Answer(json!({"n": 7}));
@@ -258,7 +302,7 @@ async fn a_discarded_question_takes_no_answer_and_is_reported_to_the_model_as_un
     assert!(matches!(late, RunError::UnknownInterrupt { .. }), "{late}");
     assert_eq!(shared.counts().0, 2);
     next.thread("t").answer(&question.id, seven).resume().await.unwrap();
-    assert_eq!(results(&next).await, [unanswered.to_owned(), format!("{TWICE}got 7")]);
+    assert_eq!(results(&next).await, [UNANSWERED.to_owned(), format!("{TWICE}got 7")]);
 }
 
 #[tokio::test]

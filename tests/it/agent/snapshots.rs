@@ -12,15 +12,18 @@ use std::{
 use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
-    Checkpointer, Event, MemoryCheckpointer, StreamMode, ThreadId,
+    Checkpointer, Event, MemoryCheckpointer, OnUnfinished, StreamMode, ThreadId,
     agent::{
         Agent, AgentOutcome, AgentState, ReactConfig,
         config::{PermissionRule, Permit},
+        deps::SubAgent,
         hooks::{Acting, Hooks},
     },
     llm::{
         ApiKey, ChatModel, OpenAiConfig, OpenAiModel, Tool, ToolCx, ToolFuture, ToolSpec,
+        calls::ToolQuestion,
         snapshots::{FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots},
+        tool_fn,
     },
     tools::{self, FileSnapshots, Workspace},
 };
@@ -383,6 +386,51 @@ fn failed_snapshots_are_reported_and_stop_nothing() {
         assert_eq!(broken.asked.load(Ordering::Relaxed), 3, "before and, if that went well, after");
         let state = state(&agent).await;
         assert_eq!((state.files, state.final_reply.as_str()), (None, "ok"));
+    });
+}
+
+// Case S1-24.
+#[test]
+fn a_discarded_round_has_the_files_of_a_sub_agent_and_of_a_tool_that_wait_for_an_answer() {
+    real(async {
+        let place = Place::new();
+        let permissions =
+            vec![PermissionRule::new("*", Permit::Allow), PermissionRule::new("shell", Permit::Ask)];
+        let writes = call("w1", "write_file", r#"{"path":"b","content":"2\n"}"#);
+        let digger = Agent::builder(scripted([writes, shell("w2", "true")])).approve_by_interrupt();
+        let digger = digger.tools(tools::all(place.at(), || 0).unwrap());
+        let digger = digger.config(ReactConfig { permissions, ..preset() }).build().unwrap();
+        let path = place.at().join("b");
+        let spec = ToolSpec {
+            name: "digger".to_owned(),
+            description: String::new(),
+            parameters: json!({ "type": "object" }),
+        };
+        let asks = tool_fn(spec, move |_: Value, cx: ToolCx| {
+            let path = path.clone();
+            async move {
+                fs::write(path, "2\n").unwrap();
+                let (from, message) = ("me".to_owned(), "Go on?".to_owned());
+                cx.ask(ToolQuestion { from, message, schema: json!({ "type": "object" }) }).await?;
+                Ok("done".to_owned())
+            }
+        });
+        let boss = || {
+            let model = scripted([call("c1", "digger", r#"{"task":"dig"}"#), txt("ok")]);
+            let agent = Agent::builder(model).config(preset()).snapshots(place.files.clone());
+            agent.checkpointer(Backend::memory().open()).approve_by_interrupt()
+        };
+        for agent in [boss().sub_agent(SubAgent::new("digger", "Digs.", &digger)), boss().tool(asks)] {
+            let agent = agent.build().unwrap();
+            let asked = agent.thread("t").ask("go").await.unwrap();
+            assert_eq!((asked.interrupts.len(), place.read("b").as_deref()), (1, Some("2\n")));
+            agent.thread("t").on_unfinished(OnUnfinished::Discard).ask("never mind").await.unwrap();
+            let state = state(&agent).await;
+            assert_eq!(shown(&state.files.unwrap()), [("b", FileChangeKind::Made)]);
+            let result = state.messages.iter().find(|message| message.tool_call_id == "c1").unwrap();
+            assert!(result.content.ends_with("Check before repeating it."), "{}", result.content);
+            fs::remove_file(place.at().join("b")).unwrap();
+        }
     });
 }
 

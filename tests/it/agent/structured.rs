@@ -5,10 +5,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use superstep::{
-    OnUnfinished,
+    OnUnfinished, RunOptions,
     agent::{
         Agent, AgentError, AgentOutcome, ExtractError, ReactConfig,
         config::{Finish, Limit, OutputMode},
+        facades::agentscope::ReActAgent,
     },
 };
 use superstep_testing::{
@@ -67,6 +68,11 @@ fn after_the_last_retry_the_turn_ends_with_the_last_detail_and_the_text() {
     assert_eq!(state.stop_reason.as_str(), "structured_output_invalid");
     assert_eq!(state.output_problem, "`answer`: expected integer, got null");
     assert_eq!((ran.reply(), state.output.as_ref()), ("about c3", None));
+    // Under a nearly right name, too.
+    let wrong = |id| call(id, "generateResponse", &format!(r#"{{"response":"about {id}","answer":"a"}}"#));
+    let repairs = asked(OutputMode::Tool, ["c1", "c2", "c3"].map(wrong));
+    let ran = repairs.config(|config| ReactConfig { repair: true, ..config }).play();
+    assert_eq!((ran.reply(), ran.outcome()), ("about c3", AgentOutcome::InvalidOutput));
 }
 
 // Case G39.
@@ -409,6 +415,18 @@ fn the_schema_of_a_turn_that_is_given_up_is_gone_with_it() {
         let reply = reply.unwrap();
         assert_eq!((reply.final_reply.as_str(), reply.outcome), ("hello", Some(AgentOutcome::Completed)));
         assert!(model.requests()[1].tools.iter().all(|tool| tool.name != FINISH));
+    });
+}
+
+#[test]
+fn a_facade_does_not_inherit_the_schema_of_a_turn_that_is_given_up() {
+    paused(async {
+        let model = ScriptedModel::new(Script::new([call("c1", "send", r#"{"to":"a"}"#), txt("hello")]));
+        let agent = Scenario::new([]).tools(&["send"]).agent(Arc::new(model), &Kit::default());
+        let friday = ReActAgent::new("Friday", agent.approve_by_interrupt()).unwrap();
+        friday.agent().thread(friday.thread()).extract::<City>("the second city?").await.unwrap_err();
+        let options = RunOptions::new().on_unfinished(OnUnfinished::Discard);
+        assert_eq!(friday.reply_with("hi", options).await.unwrap().content, "hello");
     });
 }
 

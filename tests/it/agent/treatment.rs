@@ -25,6 +25,16 @@ fn a_name_that_is_wrong_in_case_only_is_repaired() {
     assert_eq!(ran.result("c1"), "Error: unknown tool 'Echo'. Available tools: add, echo");
 }
 
+// Cases B10 and D27.
+#[test]
+fn calls_whose_names_mean_the_same_tool_are_repetitions() {
+    let same = |id, name| call(id, name, r#"{"x":"1"}"#);
+    let answers = [same("c1", "echo"), same("c2", "Echo"), same("c3", "ECHO"), txt("ok")];
+    let loops = vec![LoopRule { when: Repeat::Identical { n: 3 }, then: LoopAction::Refuse }];
+    let ran = repairing(answers).config(|config| ReactConfig { loops, ..config }).play();
+    assert_eq!((ran.kit.n("echo"), ran.reply()), (2, "ok"));
+}
+
 // Case B11.
 #[test]
 fn wrapped_arguments_are_repaired_and_stay_as_the_model_wrote_them() {

@@ -8,7 +8,7 @@ use superstep::{
     Answers, Event, RunError, RunOptions, RunStream, State, StreamMode,
     agent::{
         Agent, AgentOutcome, AgentState, Approval, ReactConfig, Reply,
-        config::{ApprovalConfig, Budget, PermissionRule, Permit, ToolMode},
+        config::{ApprovalConfig, Budget, PermissionRule, Permit, ToolErrors, ToolMode},
     },
     clock::{Clock, TokioClock},
     llm::Message,
@@ -18,7 +18,7 @@ use superstep_testing::{
     scripted::ScriptedModel,
 };
 
-use super::{Kit, Scenario, check, kit::Decide};
+use super::{Kit, Scenario, check, kit::Decide, paused};
 use crate::support::{Backend, h, head, on_every_store};
 
 const NOBODY: &str = "Error: Permission denied: nobody is there to approve it";
@@ -409,6 +409,53 @@ on_every_store! {
             assert_ne!(keys[0], keys[1]);
         }
     }
+}
+
+// Case D30.
+#[test]
+fn nobody_is_asked_about_a_call_that_cannot_run_any_more() {
+    let failed = "No answer: a tool failed (tool_error): Error executing 'fails': no luck";
+    for (first, skipped, ended) in [
+        (("c1", "fails", "{}"), "Error: a tool failed before, not executed.", failed),
+        (("c1", "slow", r#"{"x":"a"}"#), "Error: budget exhausted, not executed.", "ok"),
+    ] {
+        for (tool_mode, first_comes_first) in
+            [(ToolMode::Sequential, true), (ToolMode::Parallel { max: 8 }, false)]
+        {
+            paused(async {
+                let kit = Kit::default();
+                let budget = Budget { wall: Some(Duration::from_millis(100)), ..Budget::default() };
+                let scenario = Scenario::new([]).tools(&["fails", "slow", "send"]).config(|config| {
+                    ReactConfig { tool_errors: ToolErrors::Fail, tool_mode, budget, ..config }
+                });
+                let send = ("c2", "send", r#"{"to":"a"}"#);
+                let round = calls(if first_comes_first { [first, send] } else { [send, first] });
+                let (agent, _) = program(&scenario, &kit, &Backend::memory(), vec![round, txt("ok")]);
+                let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(0));
+                let reply = agent.thread("t").clock(clock).ask("go").await.unwrap();
+                assert_eq!((reply.interrupts.len(), kit.n("send")), (0, 0));
+                assert_eq!(result(&agent, "c2").await, skipped);
+                assert_eq!(reply.final_reply, ended);
+            });
+        }
+    }
+}
+
+// Case E35.
+#[test]
+fn a_call_that_had_begun_is_in_doubt_also_beside_one_that_failed() {
+    paused(async {
+        let (kit, backend) = (Kit::default(), Backend::memory());
+        let scenario = sending().tools(&["fails", "deaf"]);
+        let scenario = scenario.config(|config| ReactConfig { tool_errors: ToolErrors::Fail, ..config });
+        let round = calls([("c1", "fails", "{}"), ("c2", "deaf", "{}")]);
+        let (agent, _) = program(&scenario, &kit, &backend, vec![round]);
+        tokio::time::timeout(Duration::from_secs(1), agent.thread("t").ask("go")).await.unwrap_err();
+        drop(agent);
+        let (agent, _) = program(&scenario, &kit, &backend, Vec::new());
+        agent.thread("t").resume().await.unwrap();
+        assert_eq!((result(&agent, "c2").await.as_str(), kit.n("deaf")), (IN_DOUBT, 1));
+    });
 }
 
 #[test]

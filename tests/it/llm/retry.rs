@@ -184,7 +184,10 @@ async fn the_policy_determines_retried_failures() {
     let overload = ModelRetry { retries: RetryClass::Overload, ..cococat() };
     assert_eq!(times(overload, no_jitter(), vec![http(500, &[], ""), txt("ok")]).await, [0, 1000]);
     assert_eq!(times(overload, no_jitter(), vec![Answer::NoConnection, txt("ok")]).await, [0, 1000]);
-    assert_eq!(times(overload, no_jitter(), vec![http(404, &[], "")]).await, [0]);
+    // Case S1-17: 409 and 425 are no overload.
+    for status in [404, 409, 425] {
+        assert_eq!(times(overload, no_jitter(), vec![http(status, &[], "")]).await, [0]);
+    }
     assert_eq!(times(ModelRetry::never(), no_jitter(), vec![http(500, &[], "")]).await, [0]);
 }
 

@@ -72,7 +72,7 @@ pub(crate) const IN_DOUBT: &str = "Error: the outcome of this call is unknown, t
 pub(crate) const USED_APPROVAL: &str = "Error: this call was approved once and ran before, and the conversation was restored to \
     an earlier state. It did not run again. Check what it did before you repeat it.";
 
-/// The result of a call whose tool waited for an answer when its round was discarded.
+/// The result of a call whose tool waited for an answer when its round was discarded, or until the time was over.
 pub(crate) const UNANSWERED: &str = "Error: the tool asked the user a question, and its call was stopped before it \
     continued. What it did before it asked may have been done. Check before repeating it.";
 
@@ -210,6 +210,11 @@ pub(crate) fn loop_end(tool: &str, n: usize) -> String {
     format!(
         "You repeated '{tool}' {n} times with the same arguments and result. Answer now with what you have."
     )
+}
+
+/// Returns whether a result is that of a tool that failed, panicked or timed out.
+pub(crate) fn is_tool_failure(result: &str) -> bool {
+    result.starts_with("Error executing ") || result.starts_with("Error: tool '")
 }
 
 /// Returns whether a result is an error.

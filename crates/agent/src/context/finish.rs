@@ -182,9 +182,16 @@ pub(crate) fn settle<'a>(
     }
 }
 
+/// Returns the name that a call means: the finish tool's, if it is nearly that and names are repaired.
+pub(crate) fn meant<'a>(config: &'a ReactConfig, written: &'a str) -> &'a str {
+    let finish = [&*config.finish.tool];
+    repaired_call::name(finish, written).filter(|_| config.repair).unwrap_or(written)
+}
+
 /// Returns the text for the user of this message's finish tool call, even if the call is not valid.
-pub(crate) fn response(finish: &Finish, message: &Message) -> Option<String> {
-    let call = message.tool_calls.iter().find(|call| call.name == finish.tool)?;
+pub(crate) fn response(config: &ReactConfig, message: &Message) -> Option<String> {
+    let is_finish = |name: &str| meant(config, name) == config.finish.tool;
+    let call = message.tool_calls.iter().find(|call| is_finish(&call.name))?;
     let arguments: Value = serde_json::from_str(&call.arguments).ok()?;
     arguments[RESPONSE].as_str().map(str::to_owned)
 }

@@ -87,20 +87,20 @@ impl Facade {
         Ok(Self { agent: builder.build()?, fails })
     }
 
-    /// Runs a turn to its end.
+    /// Runs a turn to its end, without the schema that an abandoned turn leaves behind.
     pub(crate) async fn run(
         &self,
         input: AgentStateUpdate,
         options: RunOptions,
     ) -> Result<AgentState, FacadeError> {
-        ended(self.agent.configured(options).run(input).await?, self.fails)
+        ended(self.agent.configured(options).run(input.output_schema(None)).await?, self.fails)
     }
 
-    /// Starts a turn with an event stream.
+    /// Does the same with an event stream.
     pub(crate) fn begin(&self, input: AgentStateUpdate, options: RunOptions) -> Turn {
         let streaming = Streaming::from(StreamMode::Custom).buffer(1 << 20);
         let cancel = options.get_cancel().clone();
-        let stream = self.agent.configured(options).stream(input, streaming);
+        let stream = self.agent.configured(options).stream(input.output_schema(None), streaming);
         Turn { fails: self.fails, stream, cancel }
     }
 }

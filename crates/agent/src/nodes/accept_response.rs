@@ -8,10 +8,9 @@ use super::{budget::Spent, next_call::NextCall};
 use crate::{
     AgentEvent, AgentOutcome, AgentState, ReactConfig,
     config::{AfterEmpty, EmptyPolicy, LengthPolicy, prompts},
-    context::finish::{Finishing, TextMeaning},
+    context::finish::{Finishing, TextMeaning, meant},
     events::emit,
     state::{AgentStateUpdate, LastAnswer, Refusal, StopReason, ToolCallRecord},
-    transcript::repaired_call,
 };
 
 /// A response and its changes beside the conversation.
@@ -196,8 +195,7 @@ impl Parts {
 
 /// Returns whether a call gives a valid reply.
 fn gives_reply(config: &ReactConfig, state: &AgentState, call: &ToolCall) -> bool {
-    let meant = repaired_call::name([&*config.finish.tool], &call.name).filter(|_| config.repair);
-    let name = meant.unwrap_or(&call.name);
+    let name = meant(config, &call.name);
     matches!(Finishing::of(config, state).called(name, &call.arguments), Some(Ok(_)))
 }
 

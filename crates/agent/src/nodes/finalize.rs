@@ -38,7 +38,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
         // The intended reply is retained, whatever its shape.
         AgentOutcome::InvalidOutput if reply.is_empty() => {
             let called = state.messages.iter().rev().find(|message| message.role == Role::Assistant);
-            called.and_then(|message| response(&config.finish, message)).unwrap_or_default()
+            called.and_then(|message| response(config, message)).unwrap_or_default()
         }
         _ => reply,
     };
@@ -80,8 +80,12 @@ fn is_in_conversation(state: &AgentState, reply: &str) -> bool {
 
 /// Returns the result of the failed tool, as the model would have received it.
 fn tool_failure(state: &AgentState) -> Option<&str> {
-    let results = state.messages.iter().rev().take_while(|message| message.role == Role::Tool);
-    results.map(|result| result.content.as_str()).filter(|result| prompts::is_failure(result)).last()
+    let first = |is_it: fn(&str) -> bool| {
+        let results = state.messages.iter().rev().take_while(|message| message.role == Role::Tool);
+        results.map(|result| result.content.as_str()).filter(|result| is_it(result)).last()
+    };
+    // A call beside it may have been skipped or denied.
+    first(prompts::is_tool_failure).or_else(|| first(prompts::is_failure))
 }
 
 /// Returns the model's last text in this turn; after tools that answer the user, their text.

@@ -69,6 +69,16 @@ impl<'a> Calls<'a> {
         }
     }
 
+    /// Returns the name of the called tool, which the model may have written differently.
+    fn tool(&self, at: usize) -> &'a str {
+        meant(self.deps, &self.call(at).name)
+    }
+
+    /// Returns whether two calls have the same tool and arguments.
+    fn equal(&self, a: usize, b: usize) -> bool {
+        self.tool(a) == self.tool(b) && self.call(a).args == self.call(b).args
+    }
+
     /// Returns the result that the model read; `None` if the call is pending or was refused as a repetition.
     fn result(&self, at: usize) -> Option<&'a str> {
         let result = self.state.tool_result_history.get(at)?.as_str();
@@ -77,16 +87,15 @@ impl<'a> Calls<'a> {
 
     /// Returns the positions of the counted calls, newest first.
     fn newest(&self) -> impl Iterator<Item = usize> {
-        let counts = |at: &usize| {
-            let call = self.call(*at);
-            !(self.unread..*at).any(|earlier| self.call(earlier) == call)
-        };
+        let counts = |at: &usize| !(self.unread..*at).any(|earlier| self.equal(earlier, *at));
         (0..self.len()).rev().filter(counts)
     }
 
-    /// Returns whether a call is to a polling tool: it equals no other, and interrupts consecutive calls.
+    /// Returns whether a call may be repeated: its tool polls, or gives the reply, which has its own limit. It
+    /// equals no other, and interrupts consecutive calls.
     fn polls(&self, at: usize) -> bool {
-        polls(self.deps, &self.call(at).name)
+        let (tool, deps) = (self.tool(at), self.deps);
+        tool == deps.config.finish.tool || deps.tools.get(tool).is_some_and(|tool| tool.behaviour().poll)
     }
 
     fn find(&self, when: Repeat) -> Option<DetectedLoop> {
@@ -106,16 +115,15 @@ impl<'a> Calls<'a> {
 
     fn alike(&self, equal: impl Fn(usize, usize) -> bool) -> Vec<usize> {
         let Some(last) = self.newest().next().filter(|last| !self.polls(*last)) else { return Vec::new() };
-        let tool = &self.call(last).name;
-        let like = |at: &usize| {
-            *at == last || (self.call(*at).name == *tool && !self.polls(*at) && equal(*at, last))
-        };
+        let tool = self.tool(last);
+        let like =
+            |at: &usize| *at == last || (self.tool(*at) == tool && !self.polls(*at) && equal(*at, last));
         self.newest().take_while(like).collect()
     }
 
     fn found(&self, when: Repeat, n: usize) -> Option<DetectedLoop> {
         let last = self.newest().next()?;
-        Some(DetectedLoop { rule: when.name(), tool: self.call(last).name.clone(), n })
+        Some(DetectedLoop { rule: when.name(), tool: self.tool(last).to_owned(), n })
     }
 
     /// Returns the newest equal calls of which only the oldest gave a new text.
@@ -159,15 +167,13 @@ impl<'a> Calls<'a> {
             (Some(one), Some(other)) => one == other,
             _ => true,
         };
-        results && self.call(a) == self.call(b) && !self.polls(a) && !self.polls(b)
+        results && self.equal(a, b) && !self.polls(a) && !self.polls(b)
     }
 }
 
-/// Returns whether repeated calls are allowed: the tool polls, or gives the reply, which has its own limit.
-fn polls(deps: &AgentDeps, name: &str) -> bool {
-    let finish = &*deps.config.finish.tool;
-    let name = repaired_call::resolved(&deps.tools, Some(finish), deps.config.repair, name);
-    name == finish || deps.tools.get(name).is_some_and(|tool| tool.behaviour().poll)
+/// Returns the name of the tool that a name written by the model means.
+fn meant<'a>(deps: &'a AgentDeps, written: &'a str) -> &'a str {
+    repaired_call::resolved(&deps.tools, Some(&deps.config.finish.tool), deps.config.repair, written)
 }
 
 /// Returns a loop that ends the turn, and whether the model may reply first.
@@ -213,7 +219,10 @@ pub(super) fn refused(
     let rules: Vec<&LoopRule> = deps.config.loops.iter().filter(refuses).collect();
     let mut seen = Calls::all(deps, state);
     for (position, call) in calls.iter().enumerate() {
-        if let Some(earlier) = calls[..position].iter().position(|earlier| earlier == call) {
+        let equal = |earlier: &ToolCallRecord| {
+            meant(deps, &earlier.name) == meant(deps, &call.name) && earlier.args == call.args
+        };
+        if let Some(earlier) = calls[..position].iter().position(equal) {
             refused
                 .extend(refused.get(&earlier).cloned().map(|found: (DetectedLoop, bool)| (position, found)));
             continue;

@@ -144,7 +144,10 @@ pub(super) async fn settle(
     // A model that gives up has stored nothing, whatever its outcome.
     let gave_up = results.iter().next_back().is_some_and(|result| result.starts_with("Error"));
     let calls = state.agent.tool_call_history.iter().zip(results.iter());
-    let mut edits = calls.filter(|(call, result)| call.name == "edit_file" && !result.starts_with("Error"));
+    // The model may have written the name differently.
+    let is_edit =
+        |name: &str| name.replace(|char: char| !char.is_alphanumeric(), "").eq_ignore_ascii_case("editfile");
+    let mut edits = calls.filter(|(call, result)| is_edit(&call.name) && !result.starts_with("Error"));
     let edited = edits.next().is_some();
     let end = move |again: bool| match outcome {
         Some(AgentOutcome::Completed) if gave_up => DreamEnd::LastCallFailed,

@@ -73,6 +73,17 @@ async fn a_model_that_gives_up_after_a_call_that_failed_has_completed_nothing() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_edit_under_a_nearly_right_name_is_a_change() {
+    let bed = Bed::new();
+    bed.say("ada", 0, &["one", "two", "three"]).await;
+    let reads = call("c1", "read_file", r#"{"path":"MEMORY.md"}"#);
+    let edits = call("c2", "Edit_File", r##"{"path":"MEMORY.md","old":"# Memory","new":"# Memory\n- one"}"##);
+    let dreams = bed.dreams(scripted([reads, edits, txt("Done.")]));
+    let dream = dreamt(dreams.dream_now("ada", at(1)).await.unwrap());
+    assert_eq!((dream.end.as_str(), dream.settled), ("completed", true));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dream_that_changed_nothing_consumes_no_turn_unless_the_next_one_changes_nothing_either() {
     let (bed, minute) = (Bed::new(), 60_000);
     bed.say("ada", 0, &["one", "two", "three"]).await;

@@ -13,7 +13,7 @@ use superstep_llm::{
 };
 
 use crate::{
-    config::PermissionRule,
+    config::{PermissionRule, prompts},
     context::finish::Finished,
     state::{HookFailure, Part},
 };
@@ -82,6 +82,11 @@ impl CallResult {
     /// Returns the result of a call that ran no tool.
     pub(super) fn not_executed(result: String) -> Self {
         Self { result, ..Self::default() }
+    }
+
+    /// Returns the result of a call that was stopped while its tool waited for an answer.
+    pub(super) fn unanswered() -> Self {
+        Self { executed: true, ..Self::not_executed(prompts::UNANSWERED.to_owned()) }
     }
 
     /// Returns the result without the path of its full text, for comparisons.

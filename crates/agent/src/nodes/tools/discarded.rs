@@ -3,7 +3,13 @@
 use superstep_graph::{State, node::Discarded, state::Update};
 use superstep_llm::{Message, Role, calls::ToolQuestion, snapshots::FileChanges};
 
-use super::{answer::CallResult, execute::begun, permit::granting, questions::asks, snapshots, tool_updates};
+use super::{
+    answer::CallResult,
+    execute::{begun, told},
+    permit::granting,
+    questions::asks,
+    snapshots, tool_updates,
+};
 use crate::{AgentState, HasAgent, config::prompts, nodes::parts, state::ToolEvent};
 
 /// Returns the update of an unfinished round: stored results, updates and permanent grants are retained; all
@@ -14,14 +20,15 @@ pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Upda
     let Some(message) = state.messages.last().filter(|last| last.role == Role::Assistant) else {
         return S::update();
     };
+    let did = |mark: &str| task.did::<()>(mark).is_some();
     let done = |position: usize| {
         let asked = (0..).take_while(|nth| task.did::<ToolQuestion>(&asks(position, *nth)).is_some()).count();
         match task.did::<CallResult>(&format!("call.{position}")) {
             Some(done) => done,
-            None if task.did::<()>(&begun(position, asked)).is_some() => {
+            None if did(&begun(position, asked)) || did(&told(position)) => {
                 CallResult { executed: true, ..CallResult::not_executed(prompts::IN_DOUBT.to_owned()) }
             }
-            None if asked > 0 => CallResult::not_executed(prompts::UNANSWERED.to_owned()),
+            None if asked > 0 => CallResult::unanswered(),
             None => CallResult::not_executed(prompts::INTERRUPTED.to_owned()),
         }
     };

@@ -133,11 +133,17 @@ impl Executor {
         self.order.turn(position).await;
         *at_work = Some(self.at_work.begin().await);
         let (name, call_id) = (pending.name.clone(), pending.call.id.clone());
-        if self.failed.get().is_some() {
+        let questions = self.questions(position).await;
+        let was_begun = self.was_begun(position, questions.len(), behaviour).await;
+        let began = was_begun
+            || !questions.is_empty()
+            || (self.is_sub_agent(&pending) && self.is_recorded(&told(position)).await);
+        // Concurrent calls are awaited, also after a pause.
+        if self.failed.get().is_some() && !began {
             self.skipped(&name, &call_id, "hook_error");
             return Ok(CallResult::not_executed(prompts::HOOK_FAILED.to_owned()));
         }
-        if self.tool_failed.is_cancelled() {
+        if self.tool_failed.is_cancelled() && !began {
             self.skipped(&name, &call_id, "tool_error");
             return Ok(CallResult::not_executed(prompts::TOOL_FAILED.to_owned()));
         }
@@ -147,11 +153,12 @@ impl Executor {
             return Ok(CallResult::not_executed(prompts::INTERRUPTED.to_owned()));
         }
         let finish = self.finish(&pending);
-        let questions = self.questions(position).await;
-        let was_begun = self.was_begun(position, questions.len(), behaviour).await;
         if finish.is_none() && self.is_late(&pending) && !was_begun {
             self.skipped(&name, &call_id, "budget");
-            return Ok(CallResult::not_executed(prompts::BUDGET.to_owned()));
+            return Ok(match questions.is_empty() {
+                true => CallResult::not_executed(prompts::BUDGET.to_owned()),
+                false => CallResult::unanswered(),
+            });
         }
         let planned = match finish {
             Some((result, finish)) => {
@@ -281,15 +288,19 @@ impl Executor {
 
     /// Returns whether the time of the turn is over for a call. A sub-agent's call may be resumed in the
     /// middle, and handles its time itself.
-    fn is_late(&self, call: &Pending) -> bool {
+    pub(super) fn is_late(&self, call: &Pending) -> bool {
         self.out_of_time.is_some_and(|end| end <= Instant::now()) && !self.is_sub_agent(call)
     }
 
     /// Returns whether the start of the call, after this number of questions, was recorded by a process that
     /// stopped while it ran.
     async fn was_begun(&self, position: usize, questions: usize, behaviour: Behaviour) -> bool {
+        !behaviour.idempotent && self.is_recorded(&begun(position, questions)).await
+    }
+
+    async fn is_recorded(&self, mark: &str) -> bool {
         let nothing = async |_| Err::<(), NodeError>(NodeError::new(StartNotRecorded));
-        !behaviour.idempotent && self.cx.once(&begun(position, questions), nothing).await.is_ok()
+        self.cx.once(mark, nothing).await.is_ok()
     }
 
     /// Returns whether the start of a call of a sub-agent, which is repeatable, was reported; from now on it is.
@@ -298,7 +309,7 @@ impl Executor {
         if !self.is_sub_agent(call) {
             return Ok(false);
         }
-        let mark = format!("told.{position}");
+        let mark = told(position);
         let told = self.cx.once(&mark, async |_| {
             was_told = false;
             Ok::<_, NodeError>(())
@@ -463,6 +474,11 @@ pub(super) fn begun(position: usize, questions: usize) -> String {
         0 => format!("begun.{position}"),
         questions => format!("begun.{position}.{questions}"),
     }
+}
+
+/// Returns the key that records the reported start of a sub-agent's call.
+pub(super) fn told(position: usize) -> String {
+    format!("told.{position}")
 }
 
 /// The start was not recorded. An error, because errors are not stored.

@@ -153,11 +153,13 @@ impl Executor {
         })
     }
 
-    /// Obtains decisions on the waiting calls, all of them before the first one runs.
+    /// Obtains decisions on the waiting calls, all of them before the first one runs. Calls that cannot run any
+    /// more need none.
     pub(super) async fn decide(
         &self,
         calls: impl Iterator<Item = &mut (usize, Pending)>,
     ) -> Result<(), NodeError> {
+        let calls = calls.filter(|(position, call)| call.needs_approval() && !self.is_over(*position, call));
         match &self.deps.approvals {
             Approvals::Deny => {}
             Approvals::Interrupt | Approvals::Allow => {
@@ -178,6 +180,12 @@ impl Executor {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether a call without a decision is not executed any more: a tool failed, or the time is over.
+    fn is_over(&self, position: usize, call: &Pending) -> bool {
+        let is_over = self.tool_failed.is_cancelled() || self.is_late(call);
+        self.cx.noted(&format!("over.{position}"), is_over && !self.cx.is_answered(&call.call.id))
     }
 
     /// Returns the reason why a decision is not valid.
