@@ -75,6 +75,28 @@ on_every_store! {
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in p U s1 V R", "p s1 s2 s2 s2"));
     }
 
+    async fn a_subgraph_that_waits_remains_in_a_pruned_thread_that_is_copied_or_adopted(backend: Backend) {
+        let calls = Calls::default();
+        let make = |name: &str| {
+            let mut graph = StateGraph::<Plain>::new(name);
+            let p = sayer(&mut graph, "p");
+            let sub = graph.add_subgraph("sub", &asking(&calls));
+            graph.add_edge(START, p);
+            graph.add_edge(p, sub);
+            backend.keep(graph.compile().unwrap())
+        };
+        make("old").thread("t").run(say("in")).await.unwrap();
+        make("old").thread("t").update_as("p", say("U")).await.unwrap();
+        make("old").thread("t").prune(Retention::Last(1)).await.unwrap();
+        make("old").thread("t").copy_to("copy").await.unwrap();
+        make("new").thread("t").adopt().await.unwrap();
+        for (graph, thread) in [("old", "copy"), ("new", "t")] {
+            let end = make(graph).thread(thread).answer("q", "R").resume().await.unwrap();
+            assert_eq!(end.state.said(), "in p U s1 R", "{thread}");
+        }
+        assert_eq!(calls.all(), "s1 s2 s2 s2");
+    }
+
     async fn a_task_has_the_key_that_it_had_before_an_update(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");

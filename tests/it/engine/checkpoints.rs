@@ -1,9 +1,14 @@
 //! C: the history of a thread.
 
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
 use superstep::{
-    CheckpointId, Cx, Durability, History, OnUnfinished, RunError, START, State, StateGraph, Status,
-    checkpoint::{CheckpointMeta, Retention, Source},
+    CheckpointId, Checkpointer, Cx, Durability, History, MemoryCheckpointer, OnUnfinished, RunError, START,
+    State, StateGraph, Status, ThreadId,
+    checkpoint::{CheckpointError, CheckpointMeta, Loaded, Retention, Source},
 };
+use superstep_testing::wrapped::{Wrapped, Wrapper};
 
 use crate::support::{Plain, entries, entry, failed, h, head, json, line, names, on_every_store, say, task};
 
@@ -259,4 +264,34 @@ on_every_store! {
             assert_eq!(head.iter().map(user).collect::<Vec<_>>(), ["lee"], "{id}");
         }
     }
+}
+
+/// A store whose thread has lost its first checkpoint by the time its states are read.
+struct Pruning(MemoryCheckpointer);
+
+impl Wrapper for Pruning {
+    fn store(&self) -> &dyn Checkpointer {
+        &self.0
+    }
+
+    fn load(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
+        match at {
+            Some(CheckpointId(1)) => Box::pin(async { Ok(None) }),
+            at => self.0.load(thread, at),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_history_is_read_while_its_thread_is_pruned() {
+    let store: Arc<dyn Checkpointer> = Arc::new(Wrapped(Pruning(MemoryCheckpointer::new())));
+    let graph = line(&["a"]).with_checkpointer(store);
+    graph.thread("t").run(say("in")).await.unwrap();
+    let history = graph.thread("t").history().states().await.unwrap();
+    let values: Vec<_> = history.iter().map(|snapshot| snapshot.values.said()).collect();
+    assert_eq!(values, ["in a", "in"]);
 }

@@ -216,6 +216,22 @@ on_every_store! {
         assert_eq!(end.state.said(), "1 a");
     }
 
+    async fn the_id_of_an_input_outlives_its_branch(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        for id in ["1", "2"] {
+            graph.thread("t").input_id(id).run(say(id)).await.unwrap();
+        }
+        // The second run is on another branch then.
+        graph.thread("t").at(CheckpointId(3)).run(say("3")).await.unwrap();
+        for last in [6, 3] {
+            graph.thread("t").prune(Retention::Last(last)).await.unwrap();
+        }
+        for id in ["1", "2"] {
+            let end = graph.thread("t").input_id(id).run(say(id)).await.unwrap();
+            assert_eq!(end.state.said(), "1 a 3 a");
+        }
+    }
+
     async fn an_input_at_the_id_of_the_head_is_accepted_once(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let first = graph.thread("t").input_id("1").run(say("1")).await.unwrap();

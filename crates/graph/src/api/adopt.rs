@@ -7,7 +7,9 @@
 
 use superstep_checkpoint::Prune;
 
-use crate::{Checkpointer, History, RunError, State, Thread, ThreadId, compiled::owner::Mark};
+use crate::{
+    Checkpointer, History, RunError, State, Thread, ThreadId, compiled::owner::Mark, run::prune::callers,
+};
 
 impl<S: State> Thread<S> {
     /// Transfers a thread from another graph, or from this one under another name, to this graph: all of its checkpoints.
@@ -61,7 +63,8 @@ pub(crate) async fn mark_all(
 ) -> Result<bool, RunError> {
     let history = checkpointer.history(thread, History::default()).await?;
     let Some(head) = history.first().map(|meta| meta.id) else { return Ok(false) };
-    let mut prune = Prune { keep: history.iter().map(|meta| meta.id).collect(), ..Prune::default() };
+    let keep = history.iter().map(|meta| meta.id).collect();
+    let mut prune = Prune { keep, callers: callers(history.iter()), ..Prune::default() };
     for meta in history {
         let before = Mark::of(&meta);
         let (mark, mut metadata) = (new(before.clone()), meta.metadata);

@@ -93,7 +93,11 @@ impl<S: State> ThreadHistory<S> {
         let (checkpointer, thread) = self.thread.stored()?;
         let mut snapshots = Vec::new();
         for meta in checkpointer.history(thread, self.range.clone()).await? {
-            snapshots.push(self.thread.at(meta.id).state().await?);
+            match self.thread.at(meta.id).state().await {
+                // A prune has deleted it meanwhile.
+                Err(RunError::UnknownCheckpoint { .. }) => {}
+                state => snapshots.push(state?),
+            }
         }
         Ok(snapshots)
     }

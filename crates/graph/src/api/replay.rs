@@ -19,6 +19,7 @@ use crate::{
     compiled::{graph::Backends, owner::Mark},
     journal::{
         divergence::Divergence,
+        memories::{add_memories, bound},
         replay_script::{Line, ReplayCursor, Script, is_input},
     },
     run::{driver::RunInput, replay, restore::unfit_error},
@@ -382,6 +383,7 @@ impl<S: State> Replay<S> {
         let mark = Mark::of(&meta);
         let mut metadata = input_metadata(&all, at);
         mark.put(&mut metadata);
+        add_memories(&mut metadata, &bound(&meta));
         // Its supersteps have the numbers of the thread's, so that ids are equal.
         let fork = Commit {
             parent: Some(at),
@@ -429,11 +431,12 @@ impl<S: State> Replay<S> {
         &self,
         stored: &dyn Checkpointer,
         at: CheckpointId,
-        metadata: Map<String, Value>,
+        mut metadata: Map<String, Value>,
     ) -> Result<(), ReplayError> {
         let head = stored.load(self.thread(), None).await.map_err(RunError::from)?;
         let stood = stored.load(self.thread(), Some(at)).await.map_err(RunError::from)?;
         if let (Some(head), Some(stood)) = (head, stood) {
+            add_memories(&mut metadata, &bound(&stood.meta));
             let back = Commit {
                 parent: Some(at),
                 source: Source::Fork,

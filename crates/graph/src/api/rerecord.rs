@@ -46,8 +46,11 @@ impl<S: State> Replay<S> {
         let supply = self.supply(&*stored, &branch[start..]).await?;
         let mut newest_first = branch.clone();
         newest_first.reverse();
-        for meta in branch[start..].iter().filter(|meta| meta.source == Source::Input) {
-            supply.set_time(meta.created_ms);
+        for (position, meta) in
+            (start..).zip(&branch[start..]).filter(|(_, meta)| meta.source == Source::Input)
+        {
+            let folded = branch.get(position + 1).filter(|next| next.source == Source::Loop);
+            supply.set_times(meta.created_ms, folded.map_or(meta.created_ms, |next| next.created_ms));
             let steps = u32::try_from(branch.len()).unwrap_or(u32::MAX).saturating_add(MORE);
             let mut metadata = input_metadata(&newest_first, meta.id);
             metadata.extend(self.metadata.clone());

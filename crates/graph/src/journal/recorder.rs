@@ -9,6 +9,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
+    iter,
     ops::Deref,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -17,7 +18,7 @@ use std::{
 use serde::{Deserialize, Serialize, ser::Error as _};
 use serde_json::Value;
 use superstep_checkpoint::{RecordedTarget, internal::SEPARATOR};
-use superstep_engine::TaskId;
+use superstep_engine::{NodeIndex, TaskId, Topology};
 use superstep_state::{
     RawJson, StoredUpdate,
     internal::{RecordedInputs, encode},
@@ -142,6 +143,14 @@ impl Recorded {
         // What is not readable was not recorded by this program.
         let results = Self::of(update).unwrap_or_default().results;
         results.iter().map(|(name, value)| (name.clone(), RawJson::from(value))).collect()
+    }
+
+    /// Returns the recorded failure if `node` failed in this task: its own one, or that of an error handler behind it. Only the
+    /// last failure of a task is recorded.
+    pub(crate) fn failure_of(&self, topology: &Topology, node: NodeIndex) -> Option<&NodeFailure> {
+        let failure = self.failure.as_deref()?;
+        let mut nodes = iter::successors(Some(node), |node| topology.handler(*node));
+        nodes.any(|node| *topology.name(node) == failure.node).then_some(failure)
     }
 
     /// Reads the recorded inputs of a stored update; empty if there are none.
@@ -330,13 +339,13 @@ impl Recorder {
         pages.and_then(|pages| Some(pages.tasks.get(&task.slot)?.mode.clone())).unwrap_or_else(late)
     }
 
-    /// Returns the recorded failure that the error handler of a replayed task handled.
-    pub(crate) fn failure(&self, task: TaskId) -> Option<NodeFailure> {
+    /// Returns the recorded failure of a node in a replayed task, for its error handler.
+    pub(crate) fn failure(&self, task: TaskId, topology: &Topology, node: NodeIndex) -> Option<NodeFailure> {
         match self.mode(task) {
-            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => {
-                recorded.failure.as_deref().cloned()
+            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) | ReplayMode::Adopted(recorded) => {
+                recorded.failure_of(topology, node).cloned()
             }
-            ReplayMode::Nothing | ReplayMode::Unknown | ReplayMode::Adopted(_) => None,
+            ReplayMode::Nothing | ReplayMode::Unknown => None,
         }
     }
 

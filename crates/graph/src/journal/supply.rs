@@ -23,6 +23,8 @@ struct SupplyState {
     current: BTreeMap<u32, SuppliedTask>,
     step: i64,
     now_ms: i64,
+    /// The time of the superstep that folds the present input.
+    input_folded_ms: i64,
     missing: Option<(NodeName, Deviation)>,
 }
 
@@ -43,14 +45,18 @@ impl RecordedSupply {
         self.lock().tasks.entry(node).or_default().push_back(task);
     }
 
-    /// Sets the time of the next checkpoint.
-    pub(crate) fn set_time(&self, now_ms: i64) {
-        self.lock().now_ms = now_ms;
+    /// Sets the times of the next checkpoint, which is that of an input, and of the superstep that folds the input.
+    pub(crate) fn set_times(&self, input_ms: i64, folded_ms: i64) {
+        let mut supplies = self.lock();
+        (supplies.now_ms, supplies.input_folded_ms) = (input_ms, folded_ms);
     }
 
-    /// Returns the time of the next checkpoint: that of the recorded one with the same tasks.
+    /// Returns the time of the checkpoint that is stored next: that of the recorded one with the same tasks.
     pub(crate) fn time(&self) -> i64 {
-        self.lock().now_ms
+        let mut supplies = self.lock();
+        let now_ms = supplies.now_ms;
+        supplies.now_ms = now_ms.max(supplies.input_folded_ms);
+        now_ms
     }
 
     /// Takes the recorded inputs for the first attempt of a task; empty ones if the node did not run so often.

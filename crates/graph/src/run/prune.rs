@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use serde_json::Value;
 use superstep_checkpoint::{
     CheckpointMeta, Prune, Retention,
     internal::{input_ids, input_metadata, own::INPUT},
@@ -29,7 +30,7 @@ use crate::{
 /// retained one gets a full state each time.
 const RETAINED_PER_DELETED: usize = 4;
 
-/// The maximum number of ids of inputs that a checkpoint retains.
+/// The maximum number of ids of inputs that the oldest checkpoint retains.
 const MAX_INPUT_IDS: usize = 64;
 
 /// Deletes the checkpoints of a thread that are not in `kept`, and returns their number. The caller has the thread's lease;
@@ -48,16 +49,8 @@ pub(crate) async fn prune<S: State>(
             continue;
         }
         let mut remembered = input_metadata(history, meta.id);
-        let gone = history.iter().filter(|other| other.id < meta.id && !kept.contains(&other.id));
-        let ids: Vec<&str> = input_ids(&meta.metadata)
-            .chain(gone.flat_map(|gone| input_ids(&gone.metadata)))
-            .take(MAX_INPUT_IDS)
-            .collect();
-        if !remembered.is_empty() || !ids.is_empty() {
+        if !remembered.is_empty() {
             remembered.extend(meta.metadata.clone());
-            if !ids.is_empty() {
-                remembered.insert(INPUT.to_owned(), ids.into());
-            }
             metadata.insert(meta.id, remembered);
         }
         if let Some(restored) = load(graph, checkpointer, thread, Some(meta.id), ChannelSet::EMPTY).await? {
@@ -66,11 +59,38 @@ pub(crate) async fn prune<S: State>(
             snapshots.insert(meta.id, channels.into_iter().chain(unknown.entry()).collect());
         }
     }
-    let origins = history.iter().filter(|meta| kept.contains(&meta.id)).map(Origins::of);
-    let callers = origins.flat_map(|origins| origins.carried.into_values().map(|origin| origin.checkpoint));
-    let callers = callers.collect();
+    if let Some(oldest) = history.iter().rfind(|meta| kept.contains(&meta.id))
+        && let Some(ids) = deleted_inputs(history, &kept, oldest.id)
+    {
+        let all = metadata.entry(oldest.id).or_insert_with(|| oldest.metadata.clone());
+        all.insert(INPUT.to_owned(), ids);
+    }
+    let callers = callers(history.iter().filter(|meta| kept.contains(&meta.id)));
     let prune = Prune { keep: kept, snapshots, callers, metadata };
     Ok(checkpointer.prune(thread, head.id, prune).await?)
+}
+
+/// Returns the checkpoints that planned the tasks which external updates left to these ones: the threads of the subgraphs that
+/// the tasks called are named after them.
+pub(crate) fn callers<'a>(retained: impl Iterator<Item = &'a CheckpointMeta>) -> BTreeSet<CheckpointId> {
+    let origins = retained.flat_map(|meta| Origins::of(meta).carried.into_values());
+    origins.map(|origin| origin.checkpoint).collect()
+}
+
+/// Returns the ids of inputs of the checkpoints that are not in `kept`, and of the oldest one that is, newest first.
+fn deleted_inputs(
+    history: &[CheckpointMeta],
+    kept: &BTreeSet<CheckpointId>,
+    oldest: CheckpointId,
+) -> Option<Value> {
+    let mut ids: Vec<&str> = Vec::new();
+    let merged = history.iter().filter(|meta| meta.id == oldest || !kept.contains(&meta.id));
+    for id in merged.flat_map(|meta| input_ids(&meta.metadata)) {
+        if ids.len() < MAX_INPUT_IDS && !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    (!ids.is_empty()).then(|| ids.into())
 }
 
 impl<S: State> Driver<S> {

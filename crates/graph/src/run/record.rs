@@ -45,7 +45,7 @@ impl<S: State> Driver<S> {
         let slot = task.id.slot;
         let node = self.graph.topology.name(task.node).clone();
         let item = self.items.get(&slot).map(String::as_str);
-        let recorded = self.cx.recorder.failure(task.id);
+        let recorded = self.cx.recorder.failure(task.id, &self.graph.topology, task.node);
         let failure = recorded.unwrap_or_else(|| node_failure(node, task.attempt, &*source, data, item));
         self.failures.insert(slot, Arc::new(failure));
         self.open_questions.remove(&slot);

@@ -94,10 +94,8 @@ impl Replaying {
         task: Task,
         mode: &ReplayMode,
     ) -> Option<(Result<Written<S>, NodeError>, Lookup)> {
-        if let (ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded), false) =
-            (mode, run.failures.contains_key(&task.id.slot))
-            && let Some(failure) = &recorded.failure
-            && failure.node == *run.graph.topology.name(task.node)
+        if let ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) = mode
+            && let Some(failure) = recorded.failure_of(&run.graph.topology, task.node)
         {
             return Some((Err(NodeError::new(failure.message.clone()).fatal()), Lookup::None));
         }
@@ -180,9 +178,8 @@ impl<S: State> RunObserver<S> for Replaying {
                 }
             }
             TaskResult::Failed(error) => {
-                let failure = run.cx.recorder.failure(task.id);
-                let is_handled = failure.is_some_and(|failure| failure.node == node) || handler.is_some();
-                if is_handled || stored.is_none() {
+                let failure = run.cx.recorder.failure(task.id, &run.graph.topology, task.node);
+                if failure.is_some() || handler.is_some() || stored.is_none() {
                     return Ok(());
                 }
                 let got = Value::from(chain(error.cause()));

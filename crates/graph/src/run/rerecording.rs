@@ -37,13 +37,12 @@ impl<S: State> RunObserver<S> for Rerecording {
             true => self.0.current(task.id),
             false => self.0.take(node, task.id),
         };
-        let failure = recorded.failure.clone().filter(|failure| !is_handler && failure.node == *node);
+        let failure =
+            recorded.failure_of(&run.graph.topology, task.node).map(|failure| failure.message.clone());
         let counts = Some((recorded.attempt(task.attempt), recorded.steps_left.unwrap_or_default()));
         run.cx.recorder.begin(task.id, ReplayMode::Adopted(recorded));
         match failure {
-            Some(failure) => {
-                TaskStart::Ended(Err(NodeError::new(failure.message.clone()).fatal()), Lookup::None)
-            }
+            Some(failure) => TaskStart::Ended(Err(NodeError::new(failure).fatal()), Lookup::None),
             None => TaskStart::Run { counts },
         }
     }

@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 use superstep::{
-    Answers, CompiledGraph, Cx, END, Log, MemoryCheckpointer, NodeOptions, Retries, RetryPolicy, START,
-    State, StateGraph,
+    Answers, CompiledGraph, Cx, END, Log, MemoryCheckpointer, NodeError, NodeFailure, NodeOptions, Retries,
+    RetryPolicy, START, State, StateGraph,
     checkpoint::text::{self, ExportOptions},
     replay::ReplayError,
     thread::AsNode,
 };
 
-use super::Outside;
+use super::{Outside, Ticks};
 
 #[derive(State, Clone, Debug, Default)]
 struct Order {
@@ -194,4 +194,59 @@ async fn a_thread_that_is_recorded_again_has_the_counts_of_its_tasks() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Builds `a`, which fails with data for its error handler `b`, which fails for its handler `c`.
+fn falling(outside: &Outside, store: Arc<MemoryCheckpointer>) -> CompiledGraph<Order> {
+    let mut graph = StateGraph::<Order>::new("falling");
+    let a = graph.add_node_with("a", outside.clone(), async |outside: Outside, _: Order, cx: Cx| {
+        let done = cx.recorded("try", async || outside.done()).await;
+        Err::<OrderUpdate, _>(NodeError::new("a is down").with_data(done).fatal())
+    });
+    let b = graph.add_error_handler(a, "b", async |failure: NodeFailure, _: Order, _: Cx| {
+        Err::<OrderUpdate, _>(
+            NodeError::new(format!("b knows that {}", failure.message)).with_data(failure.data).fatal(),
+        )
+    });
+    let c = graph.add_error_handler(b, "c", async |failure: NodeFailure, _: Order, cx: Cx| {
+        Order::update().log([format!("{}: {:?}", failure.message, failure.data)]).ms(cx.now_ms())
+    });
+    graph.add_edge(START, a);
+    graph.add_edge(c, END);
+    graph.compile().unwrap().with_checkpointer(store)
+}
+
+#[tokio::test]
+async fn failures_of_a_node_and_of_its_handler_are_replayed_and_recorded_again() {
+    let (outside, store) = (Outside::default(), Arc::new(MemoryCheckpointer::new()));
+    let graph = falling(&outside, store.clone());
+    let end = graph.thread("t").run(Order::update()).await.unwrap().state;
+    assert_eq!(end.log, ["b knows that a is down: Some(Number(1))"]);
+    graph.thread("t").replay().run().await.unwrap().assert_same();
+
+    let target = Arc::new(MemoryCheckpointer::new());
+    graph.thread("t").replay().rerecord(target.clone()).await.unwrap();
+    let again = falling(&outside, target);
+    assert_eq!(again.thread("t").state().await.unwrap().values.log, end.log);
+    again.thread("t").replay().run().await.unwrap().assert_same();
+    assert_eq!(outside.times(), 1);
+}
+
+#[tokio::test]
+async fn a_thread_that_is_recorded_again_has_its_times() {
+    let (outside, store) = (Outside::default(), Arc::new(MemoryCheckpointer::new()));
+    let graph = falling(&outside, store.clone());
+    let thread = graph.thread("t").clock(Ticks::default());
+    thread.run(Order::update()).await.unwrap();
+    let end = thread.run(Order::update()).await.unwrap().state;
+
+    let target = Arc::new(MemoryCheckpointer::new());
+    graph.thread("t").replay().rerecord(target.clone()).await.unwrap();
+    let again = falling(&outside, target);
+    assert_eq!(again.thread("t").state().await.unwrap().values.ms, end.ms);
+    let times = async |graph: &CompiledGraph<Order>| {
+        let history = graph.thread("t").history().checkpoints().await.unwrap();
+        history.iter().map(|meta| meta.created_ms).collect::<Vec<_>>()
+    };
+    assert_eq!(times(&again).await, times(&graph).await);
 }

@@ -144,4 +144,10 @@ async fn unsuitable_threads_are_rejected_and_stay_unchanged() {
     assert!(error.starts_with("SS196: node `call` calls a graph with `Persistence::PerNode`"), "{error}");
     assert!(own.thread("t").state().await.unwrap().next.is_empty());
     replayed(&own).await.assert_same();
+    let end = own.thread("t").run(say("more")).await.unwrap().state;
+    assert_eq!(
+        end.said(),
+        "in to inner work more to inner work to inner work",
+        "the memory of `inner` remains"
+    );
 }

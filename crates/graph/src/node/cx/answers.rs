@@ -43,7 +43,7 @@ impl Cx {
     /// Returns the question of the answer under this key, if there is one that can be read as a `Q`.
     ///
     /// For a question with a part that may change when the node runs again although the question is
-    /// equivalent: take that part from here.
+    /// equivalent: take that part from here, and pass it through [`Cx::noted`], because there are no questions in a replay.
     pub fn answered_question<Q: DeserializeOwned>(&self, key: &str) -> Option<Q> {
         serde_json::from_str(&self.0.run.interrupts.answered(self.0.task, key)?).ok()
     }
