@@ -89,6 +89,10 @@ impl NodeError {
     pub fn is_transient(&self) -> bool {
         let mut cause: Option<&(dyn Error + 'static)> = Some(&*self.source);
         while let Some(error) = cause {
+            #[cfg(feature = "anyhow")]
+            if let Some(failure) = of_anyhow::inner(error) {
+                return failure.is_transient();
+            }
             if let Some(io) = error.downcast_ref::<io::Error>() {
                 return is_transient_io(io.kind());
             }

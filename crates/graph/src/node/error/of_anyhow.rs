@@ -45,10 +45,15 @@ pub(super) fn failure<E: 'static>(cause: E) -> Result<NodeError, E> {
     }
 }
 
+/// Returns the failure that `error` itself wraps; its causes begin behind that of the failure.
+pub(super) fn inner<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a NodeError> {
+    error.downcast_ref::<Failure>().map(|Failure(failure)| failure)
+}
+
 fn of(error: anyhow::Error) -> NodeError {
-    let inner = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
+    let inner = error.chain().find_map(inner);
     let (fatal, refusal, data) =
-        inner.map_or((false, false, None), |Failure(of)| (of.fatal, of.refusal, of.data.clone()));
+        inner.map_or((false, false, None), |of| (of.fatal, of.refusal, of.data.clone()));
     // The conversion by `Into` would hide the type, by which retries are decided.
     match error.reallocate_into_boxed_dyn_error_without_backtrace().downcast::<Failure>() {
         Ok(failure) => failure.0,
