@@ -250,5 +250,5 @@ async fn json_is_stored_beside_typed_values() {
     };
     store.commit(&ThreadId::from("t"), Some(head.head), commit).await.unwrap();
     let state = graph.thread("t").state().await.unwrap().values;
-    assert_eq!((state.log.iter().last().map(String::as_str), state.sum), (Some("json"), 6));
+    assert_eq!((state.log.last().map(String::as_str), state.sum), (Some("json"), 6));
 }

@@ -128,7 +128,7 @@ fn a_turn_that_is_cancelled_at_any_event_of_a_call_is_followed_by_another() {
                 let reply = agent.thread("t").ask("more").await.unwrap();
                 assert_eq!(reply.final_reply, "ok", "{n}");
                 let results = state(&agent).await.tool_result_history;
-                assert_eq!(results.iter().last().unwrap(), "y no key no greeting", "{n}");
+                assert_eq!(results.last().unwrap(), "y no key no greeting", "{n}");
                 // The start of the unanswered call is the last event.
                 if last["id"] == "c2" {
                     break;

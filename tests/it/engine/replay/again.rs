@@ -47,14 +47,14 @@ fn orders(edit: Edit, outside: &Outside, store: Arc<MemoryCheckpointer>) -> Comp
             cx.compared("charge", || json!({ "cents": edit.cents })).await;
             let receipt = cx.recorded("charge", async || outside.done()).await;
             let kept: usize =
-                cx.once("keep", async |_| Ok::<_, superstep::NodeError>(outside.done())).await?;
+                cx.once("keep", async |_| Ok::<_, NodeError>(outside.done())).await?;
             if order.log.len() == 1 && !cx.interrupt::<bool>("sure", edit.question).await {
                 return Ok(Order::update());
             }
             if edit.more {
                 let _more = cx.recorded("more", async || outside.done()).await;
             }
-            Ok::<_, superstep::NodeError>(
+            Ok::<_, NodeError>(
                 Order::update().log([format!("{} {receipt} {kept}", edit.word)]).ms(cx.now_ms()),
             )
         },
@@ -155,7 +155,7 @@ fn counted(
         (word, fails, reads),
         async |(word, fails, reads), _: Counted, cx: Cx| {
             if fails && cx.attempt() == 1 {
-                return Err(superstep::NodeError::new("the first attempt"));
+                return Err(NodeError::new("the first attempt"));
             }
             let left = if reads { cx.remaining_steps() } else { 0 };
             Ok(Counted::update().word(word).attempt(cx.attempt()).left(left))
