@@ -46,8 +46,7 @@ fn orders(edit: Edit, outside: &Outside, store: Arc<MemoryCheckpointer>) -> Comp
         move |outside: Outside, order: Order, cx: Cx| async move {
             cx.compared("charge", || json!({ "cents": edit.cents })).await;
             let receipt = cx.recorded("charge", async || outside.done()).await;
-            let kept: usize =
-                cx.once("keep", async |_| Ok::<_, NodeError>(outside.done())).await?;
+            let kept: usize = cx.once("keep", async |_| Ok::<_, NodeError>(outside.done())).await?;
             if order.log.len() == 1 && !cx.interrupt::<bool>("sure", edit.question).await {
                 return Ok(Order::update());
             }
