@@ -43,3 +43,9 @@ pub use state::outcome::AgentOutcome;
 pub mod replay {
     pub use crate::{deps::replay_tools::ReplayTools, nodes::offered::ToolDifference};
 }
+
+/// Items shared with the other crates of superstep. Not for other use.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::transcript::repaired_call::name as repaired_name;
+}

@@ -74,9 +74,8 @@ impl<'a> Calls<'a> {
         meant(self.deps, &self.call(at).name)
     }
 
-    /// Returns whether two calls have the same tool and arguments.
     fn equal(&self, a: usize, b: usize) -> bool {
-        self.tool(a) == self.tool(b) && self.call(a).args == self.call(b).args
+        equal(self.deps, self.call(a), self.call(b))
     }
 
     /// Returns the result that the model read; `None` if the call is pending or was refused as a repetition.
@@ -176,6 +175,11 @@ fn meant<'a>(deps: &'a AgentDeps, written: &'a str) -> &'a str {
     repaired_call::resolved(&deps.tools, Some(&deps.config.finish.tool), deps.config.repair, written)
 }
 
+/// Returns whether two calls have the same tool and arguments.
+fn equal(deps: &AgentDeps, a: &ToolCallRecord, b: &ToolCallRecord) -> bool {
+    meant(deps, &a.name) == meant(deps, &b.name) && a.args == b.args
+}
+
 /// Returns a loop that ends the turn, and whether the model may reply first.
 pub(super) fn ends(deps: &AgentDeps, state: &AgentState) -> Option<(DetectedLoop, bool)> {
     let calls = Calls::read(deps, state);
@@ -219,10 +223,7 @@ pub(super) fn refused(
     let rules: Vec<&LoopRule> = deps.config.loops.iter().filter(refuses).collect();
     let mut seen = Calls::all(deps, state);
     for (position, call) in calls.iter().enumerate() {
-        let equal = |earlier: &ToolCallRecord| {
-            meant(deps, &earlier.name) == meant(deps, &call.name) && earlier.args == call.args
-        };
-        if let Some(earlier) = calls[..position].iter().position(equal) {
+        if let Some(earlier) = calls[..position].iter().position(|earlier| equal(deps, earlier, call)) {
             refused
                 .extend(refused.get(&earlier).cloned().map(|found: (DetectedLoop, bool)| (position, found)));
             continue;

@@ -4,7 +4,7 @@ use serde::de::IgnoredAny;
 use superstep_llm::ToolRegistry;
 
 /// Returns the only one of these names that differs from a wrong one in case and punctuation alone.
-pub(crate) fn name<'a>(names: impl IntoIterator<Item = &'a str>, wrong: &str) -> Option<&'a str> {
+pub fn name<'a>(names: impl IntoIterator<Item = &'a str>, wrong: &str) -> Option<&'a str> {
     let plain = |name: &str| -> String {
         name.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect()
     };

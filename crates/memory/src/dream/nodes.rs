@@ -5,6 +5,7 @@ use std::{future::Future, sync::Arc};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use superstep_agent::{
     AgentOutcome, AgentState,
+    internal::repaired_name,
     state::{ContextView, RequestSize},
 };
 use superstep_graph::{Cx, NodeError, Route, State};
@@ -145,8 +146,7 @@ pub(super) async fn settle(
     let gave_up = results.iter().next_back().is_some_and(|result| result.starts_with("Error"));
     let calls = state.agent.tool_call_history.iter().zip(results.iter());
     // The model may have written the name differently.
-    let is_edit =
-        |name: &str| name.replace(|char: char| !char.is_alphanumeric(), "").eq_ignore_ascii_case("editfile");
+    let is_edit = |name: &str| repaired_name(["edit_file"], name).is_some();
     let mut edits = calls.filter(|(call, result)| is_edit(&call.name) && !result.starts_with("Error"));
     let edited = edits.next().is_some();
     let end = move |again: bool| match outcome {
