@@ -203,9 +203,9 @@ impl Checkpointer for SqliteCheckpointer {
     }
 
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let task = task.clone();
-        Box::pin(async move {
-            let new = NewRecord::new(task, &record)?;
+        let key = task.clone();
+        request("sqlite", "record", &task.thread, |_| async move {
+            let new = NewRecord::new(key, &record)?;
             self.write(new, Database::record).await
         })
     }

@@ -28,12 +28,12 @@ use crate::state::{BudgetLimit, Part, ToolStatus};
 #[serde(tag = "event", content = "data", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum AgentEvent {
-    /// A model call begins.
+    /// A visit of the node `agent` begins. A visit that stops the turn calls no model.
     NodeStart {
         /// The node.
         node: String,
     },
-    /// A model call ended.
+    /// A visit of the node `agent` ends.
     NodeEnd {
         /// The node.
         node: String,

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use superstep_graph::{Cx, State};
 use superstep_llm::{FinishReason, Message, MessageData, Response, ToolCall};
 
-use super::{budget::Spent, next_call::NextCall};
+use super::{budget::Spent, next_call::NextCall, parts};
 use crate::{
     AgentEvent, AgentOutcome, AgentState, ReactConfig,
     config::{AfterEmpty, EmptyPolicy, LengthPolicy, prompts},
@@ -254,8 +254,7 @@ pub(super) fn partial_message(
 
 /// Converts a complete call to its record in the histories.
 pub(super) fn record(call: &ToolCall) -> ToolCallRecord {
-    let args = serde_json::from_str(&call.arguments).unwrap_or_else(|_| call.arguments.clone().into());
-    ToolCallRecord { name: call.name.clone(), args }
+    ToolCallRecord { name: call.name.clone(), args: parts::arguments(call) }
 }
 
 /// Returns the results of a stopped response's calls: none of them is executed.

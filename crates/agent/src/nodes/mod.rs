@@ -1,4 +1,4 @@
-//! The nodes of the agent, one file each, and their helpers.
+//! The nodes of the agent, and the parts of `agent` and `tools`.
 //!
 //! Start at [`agent::agent`].
 

@@ -13,7 +13,6 @@ mod keys;
 mod order;
 mod output;
 mod pending;
-mod permission;
 mod permit;
 mod questions;
 mod shorten;

@@ -88,7 +88,6 @@ pub(crate) struct TaskCx {
 pub(crate) struct RunCx {
     pub(crate) topology: Arc<Topology>,
     pub(crate) thread: Option<ThreadId>,
-    /// The store shared by threads.
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
     pub(crate) cancel: CancellationToken,

@@ -2,8 +2,8 @@
 
 use superstep_state::{BadUpdate, IntoUpdate, RawJson, internal::Refuses};
 
-use super::routing::{Routes, Targets};
-use crate::{NodeError, NodeRef, Route, State};
+use super::routing::Targets;
+use crate::{NodeError, NodeRef, State};
 
 /// A return type of a node: an update, nothing, or a `Result` of either.
 #[diagnostic::on_unimplemented(
@@ -17,23 +17,6 @@ pub trait NodeOutput<S: State>: IntoUpdate<S, NodeError> {}
 
 #[diagnostic::do_not_recommend]
 impl<S: State, O: IntoUpdate<S, NodeError>> NodeOutput<S> for O {}
-
-impl<R: Route> Routes for R {
-    type Route = R;
-    const ONE: bool = true;
-
-    fn each(self, mut take: impl FnMut(R)) {
-        take(self);
-    }
-}
-
-impl<R: Route> Routes for Vec<R> {
-    type Route = R;
-
-    fn each(self, take: impl FnMut(R)) {
-        self.into_iter().for_each(take);
-    }
-}
 
 /// A retry would give the same error.
 impl Refuses for NodeError {

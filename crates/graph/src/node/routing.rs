@@ -19,6 +19,23 @@ pub trait Routes {
     fn each(self, take: impl FnMut(Self::Route));
 }
 
+impl<R: Route> Routes for R {
+    type Route = R;
+    const ONE: bool = true;
+
+    fn each(self, mut take: impl FnMut(R)) {
+        take(self);
+    }
+}
+
+impl<R: Route> Routes for Vec<R> {
+    type Route = R;
+
+    fn each(self, take: impl FnMut(R)) {
+        self.into_iter().for_each(take);
+    }
+}
+
 /// The targets of a finished task.
 #[derive(Clone, Default)]
 pub(crate) struct Targets {

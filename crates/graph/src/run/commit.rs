@@ -48,14 +48,14 @@ impl<S: State> Driver<S> {
         let (source, step) = (new.source, control.step);
         let (tasks, bytes) = (new.applied.len(), trace::bytes(&new.applied));
         let snapshot = DueSnapshot { state, step };
-        let hold = self.writer.as_mut().expect("it was just there");
+        let writer = self.writer.as_mut().expect("it was just there");
         // A graph that starts with its caller's state returns its updates only.
         let may_snapshot = source == Source::Loop && !seeded;
-        let stored = hold.commit(new, may_snapshot.then_some(&snapshot), describe).await?;
-        if let Some(checkpoint) = hold.at() {
+        let stored = writer.commit(new, may_snapshot.then_some(&snapshot), describe).await?;
+        if let Some(checkpoint) = writer.at() {
             trace::stored(checkpoint, step, tasks, bytes);
         }
-        if hold.holds() {
+        if writer.holds() {
             self.held = Some(self.state.clone());
         }
         // The task of `START` is folded before the superstep that it belongs to.
@@ -71,9 +71,9 @@ impl<S: State> Driver<S> {
     /// Stores all remaining data of the run.
     pub(super) async fn flush(&mut self) -> Result<(), RunError> {
         let describe = self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug);
-        let Some(hold) = &mut self.writer else { return Ok(()) };
+        let Some(writer) = &mut self.writer else { return Ok(()) };
         let state = self.held.as_ref().unwrap_or(&self.state);
-        let stored = hold.flush(|step| DueSnapshot { state, step }, describe).await?;
+        let stored = writer.flush(|step| DueSnapshot { state, step }, describe).await?;
         self.emit_checkpoints(stored);
         Ok(())
     }

@@ -1,11 +1,9 @@
 //! Finished tasks: folding their writes and finding their targets.
 
-use std::sync::Arc;
-
 use serde::ser::Error as _;
 use superstep_engine::{Commit as Plan, Finished, Input, NodeIndex, NodeName, Report, Run, Task, TaskId};
 use superstep_state::{
-    ChannelValue, Panicked, Snapshot, StoredUpdate, WriteError,
+    ChannelValue, Snapshot, StoredUpdate, WriteError,
     internal::{Unencoded, UnencodedChannel, encode, fold},
     reduce,
 };
@@ -18,11 +16,7 @@ use super::{
 };
 use crate::{
     RunError, State,
-    node::{
-        cache::{Lookup, NodeCache},
-        output::Written,
-        routing::Targets,
-    },
+    node::{cache::Lookup, output::Written, routing::Targets},
     run::{
         targets::{items, named, targets},
         thread_writer::SnapshotSource,
@@ -30,26 +24,6 @@ use crate::{
 };
 
 impl<S: State> Driver<S> {
-    /// Looks up the cached result of a task. Tasks with answers, and error handlers, are never cached: the
-    /// key does not include the answer or the failure.
-    pub(super) fn look_up(
-        &self,
-        task: Task,
-        cache: &NodeCache<S>,
-        item: Option<Arc<str>>,
-    ) -> Result<(Option<Written<S>>, Lookup), Panicked> {
-        let slot = task.id.slot;
-        if !self.cx.interrupts.answers_of(task.id).is_empty() || self.failure_of(slot).is_some() {
-            return Ok((None, Lookup::None));
-        }
-        match cache.find(&self.state, item, self.cx.clock.now_ms())? {
-            (None, Lookup::Miss(_)) if self.fetched.contains_key(&slot) => {
-                Ok((self.fetched.get(&slot).cloned(), Lookup::Hit))
-            }
-            looked => Ok(looked),
-        }
-    }
-
     /// Stores the writes of a task.
     pub(super) fn finish_task(
         &mut self,
@@ -75,7 +49,7 @@ impl<S: State> Driver<S> {
         let went = gotos.as_ref().ok().filter(|_| cached);
         let went =
             went.map(|gotos| named(&self.graph.topology, &gotos.ends, &mut gotos.items.iter().cloned()));
-        self.observer.before_record(self.view(Some(run)), task, went, stored.as_mut()).map_err(blame)?;
+        self.observer.before_store(self.view(Some(run)), task, went, stored.as_mut()).map_err(blame)?;
         self.emit_update(task, &update, cached);
         let gotos = gotos.map_err(|error| blame(RunError::Route { step, error }))?;
         let report =

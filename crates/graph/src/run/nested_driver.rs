@@ -1,4 +1,4 @@
-//! Nested runs.
+//! The driver of a called graph: its start and its end.
 
 use std::sync::Arc;
 

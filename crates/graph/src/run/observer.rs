@@ -26,7 +26,7 @@ pub(super) type Wait<'a> = Option<BoxFuture<'a, Result<(), Stop>>>;
 /// Observes a run, and may replace what its tasks do.
 ///
 /// ```text
-/// begin ─▶ ( before_task ─▶ after_task ─▶ before_record )* ─▶ before_commit ─▶ after_commit ─▶ … ─▶ ended
+/// begin ─▶ ( before_task ─▶ after_task ─▶ before_store )* ─▶ before_commit ─▶ after_commit ─▶ … ─▶ ended
 /// ```
 ///
 /// The commit of an input precedes `begin`. The observers are:
@@ -64,7 +64,7 @@ pub(super) trait RunObserver<S: State>: Send + Sync {
     ///
     /// # Errors
     /// [`RunError::Encode`] if what it adds cannot be stored.
-    fn before_record(
+    fn before_store(
         &self,
         _run: RunView<'_, S>,
         _task: Task,

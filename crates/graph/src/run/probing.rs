@@ -357,7 +357,7 @@ impl<S: State> RunObserver<S> for Probing<S> {
         Err(Stop::Halted)
     }
 
-    fn before_record(
+    fn before_store(
         &self,
         run: RunView<'_, S>,
         task: Task,

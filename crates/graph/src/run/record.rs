@@ -128,7 +128,7 @@ impl<S: State> Driver<S> {
             None if goto.is_empty() => Targets::default(),
             None => self.graph.gotos(task.node, goto).ok()?,
         };
-        self.observer.before_record(self.view(None), task, None, stored.as_mut()).ok()?;
+        self.observer.before_store(self.view(None), task, None, stored.as_mut()).ok()?;
         self.emit_update(task, &update, false);
         let report = self.finish(task.id, task.node, update, stored, gotos, false).ok()?;
         if self.graph.topology.check(task.node, &report.targets).is_err() {

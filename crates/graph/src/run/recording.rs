@@ -34,7 +34,7 @@ impl<S: State> RunObserver<S> for Recording {
         TaskStart::Run { counts: None }
     }
 
-    fn before_record(
+    fn before_store(
         &self,
         run: RunView<'_, S>,
         task: Task,

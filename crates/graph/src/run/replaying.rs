@@ -217,7 +217,7 @@ impl<S: State> RunObserver<S> for Replaying {
         Ok(())
     }
 
-    fn before_record(
+    fn before_store(
         &self,
         run: RunView<'_, S>,
         task: Task,

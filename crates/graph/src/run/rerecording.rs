@@ -62,7 +62,7 @@ impl<S: State> RunObserver<S> for Rerecording {
         Err(Stop::Halted)
     }
 
-    fn before_record(
+    fn before_store(
         &self,
         run: RunView<'_, S>,
         task: Task,

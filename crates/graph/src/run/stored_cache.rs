@@ -1,4 +1,4 @@
-//! Cached results of nodes in the store of the graph.
+//! Cached results of nodes, in the graph and in its store.
 //!
 //! Start at [`Driver::fetch_cached`].
 
@@ -11,7 +11,7 @@ use superstep_checkpoint::{
     store::{Answer, Index, Namespace, Operation, PutOptions, Search, Store, StoreError, Ttl},
 };
 use superstep_engine::{NodeIndex, NodeName, Task};
-use superstep_state::{StoredUpdate, internal::ThreadDecoder};
+use superstep_state::{Panicked, StoredUpdate, internal::ThreadDecoder};
 
 use super::{
     driver::Driver,
@@ -54,6 +54,26 @@ struct StoredResult {
 struct Storeless;
 
 impl<S: State> Driver<S> {
+    /// Looks up the cached result of a task. Tasks with answers, and error handlers, are never cached: the
+    /// key does not include the answer or the failure.
+    pub(super) fn look_up(
+        &self,
+        task: Task,
+        cache: &NodeCache<S>,
+        item: Option<Arc<str>>,
+    ) -> Result<(Option<Written<S>>, Lookup), Panicked> {
+        let slot = task.id.slot;
+        if !self.cx.interrupts.answers_of(task.id).is_empty() || self.failure_of(slot).is_some() {
+            return Ok((None, Lookup::None));
+        }
+        match cache.find(&self.state, item, self.cx.clock.now_ms())? {
+            (None, Lookup::Miss(_)) if self.fetched.contains_key(&slot) => {
+                Ok((self.fetched.get(&slot).cloned(), Lookup::Hit))
+            }
+            looked => Ok(looked),
+        }
+    }
+
     /// Returns whether the result of a task may be in the store.
     pub(super) fn is_cached_in_store(&self, task: Task) -> bool {
         let cache = self.graph.nodes[task.node.position()].cache.as_ref();

@@ -26,7 +26,7 @@ use super::{
     executor::Executor,
     output::Output,
     pending::Pending,
-    permission::{Approved, Permission},
+    permit::{Approved, Permission},
     shorten::shorten,
 };
 use crate::{

@@ -30,17 +30,17 @@ impl Output {
 
     pub(super) fn emit(&self, chunk: &str) {
         // Held during the emission: output after the answer would belong to no call.
-        let mut teller = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if teller.chunks == 0 {
+        let mut sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if sink.chunks == 0 {
             return;
         }
-        let part = &chunk[..chunk.floor_char_boundary(teller.bytes)];
-        let is_last = part.len() < chunk.len() || teller.chunks == 1;
-        teller.bytes -= part.len();
-        teller.chunks = if is_last { 0 } else { teller.chunks - 1 };
-        emit(&teller.cx, || AgentEvent::ToolOutput {
-            id: teller.id.clone(),
-            tool: teller.tool.clone(),
+        let part = &chunk[..chunk.floor_char_boundary(sink.bytes)];
+        let is_last = part.len() < chunk.len() || sink.chunks == 1;
+        sink.bytes -= part.len();
+        sink.chunks = if is_last { 0 } else { sink.chunks - 1 };
+        emit(&sink.cx, || AgentEvent::ToolOutput {
+            id: sink.id.clone(),
+            tool: sink.tool.clone(),
             chunk: part.to_owned(),
             truncated: is_last,
         });

@@ -11,7 +11,7 @@ use crate::{
     deps::AgentDeps,
     events::emit,
     hooks::Acting,
-    nodes::loops,
+    nodes::{loops, parts},
     state::{Refusal, ToolCallRecord},
     transcript::repaired_call,
 };
@@ -71,8 +71,7 @@ impl Pending {
     pub(super) fn args(&self) -> Value {
         match &self.checked {
             Some(Ok(checked)) => checked.clone(),
-            Some(Err(_)) | None => serde_json::from_str(&self.call.arguments)
-                .unwrap_or_else(|_| Value::String(self.call.arguments.clone())),
+            Some(Err(_)) | None => parts::arguments(&self.call),
         }
     }
 

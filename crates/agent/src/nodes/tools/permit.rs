@@ -13,7 +13,6 @@ use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec};
 use super::{
     executor::Executor,
     pending::{Pending, Verdict},
-    permission::{Approved, Permission},
     questions,
 };
 use crate::{
@@ -27,6 +26,38 @@ use crate::{
     deps::AgentDeps,
     state::AgentStateUpdate,
 };
+
+/// The result of a permission check.
+pub(super) enum Permission {
+    /// The call runs.
+    Go(Approved),
+    /// The call does not run, but this is its result.
+    Answer(String),
+    /// The call does not run.
+    No {
+        /// The text for the model.
+        text: String,
+        /// The user denied it.
+        denied: bool,
+    },
+}
+
+/// A permitted call.
+pub(super) struct Approved {
+    pub(super) args: Value,
+    /// A notice before the result.
+    pub(super) notice: Option<String>,
+    /// Approval was requested.
+    pub(super) asked: bool,
+    /// The rule that was granted permanently.
+    pub(super) rule: Option<PermissionRule>,
+}
+
+impl Permission {
+    pub(super) fn no(text: String) -> Self {
+        Self::No { text, denied: false }
+    }
+}
 
 impl Executor {
     /// Decides on a call with these arguments before any approval: by the rules, by the thread's grants and,
