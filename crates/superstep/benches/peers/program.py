@@ -34,14 +34,18 @@ class Model(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.end_headers()
-        self.chunk({"index": 0, "delta": {"role": "assistant", "content": f"{TOKEN} "}, "finish_reason": None})
+        self.chunk([{"index": 0, "delta": {"role": "assistant", "content": f"{TOKEN} "}, "finish_reason": None}])
         self.server.seen.wait(timeout=60)
-        self.chunk({"index": 0, "delta": {"content": "last"}, "finish_reason": "stop"})
-        self.wfile.write(b"data: [DONE]\n\n")
+        self.chunk([{"index": 0, "delta": {"content": "last"}, "finish_reason": "stop"}])
+        self.chunk([], usage={"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11})
+        self.event("[DONE]")
 
-    def chunk(self, choice):
-        chunk = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [choice]}
-        self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
+    def chunk(self, choices, **more):
+        chunk = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": choices}
+        self.event(json.dumps({**chunk, **more}))
+
+    def event(self, data):
+        self.wfile.write(f"data: {data}\n\n".encode())
         self.wfile.flush()
 
     def log_message(self, *_):
