@@ -351,8 +351,8 @@ async fn questions_without_a_user_are_declined_and_reported() {
                 said.push_str(data["chunk"].as_str().unwrap_or_default());
             }
         }
-        let wanted =
-            format!("[warning] the server asks the user, which is declined ({why}): Which account?\n");
+        // The question is a value of the server's configuration.
+        let wanted = format!("[warning] the server asks the user, which is declined ({why}): $ASKS\n");
         assert_eq!(said, wanted);
         assert_eq!(bank.seen().last().unwrap(), declined);
     }
