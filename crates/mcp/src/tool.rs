@@ -1,6 +1,6 @@
 //! One tool of a server.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rmcp::{
     ServiceError,
@@ -15,7 +15,7 @@ use superstep_llm::{
     Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec, calls::Sequence,
     text::printable_line, timers::check_timers,
 };
-use tokio::{runtime::Handle, time::sleep};
+use tokio::{runtime::Handle, sync::MutexGuard, time::sleep};
 use tracing::Instrument as _;
 
 use crate::{
@@ -46,12 +46,12 @@ impl McpTool {
 
     async fn run(&self, args: Value, cx: &ToolCx) -> Result<ToolReply, ToolError> {
         let asks = self.link.notifications.asks();
-        let _turn = if asks { Some(self.link.notifications.turn.lock().await) } else { None };
+        let _turn = if asks { Some(self.turn(cx).await?) } else { None };
         match self.attempt(args.clone(), cx).await? {
             Some(reply) => Ok(reply),
             None => {
                 // The protocol does not identify which of several calls asks the user something.
-                let _turn = self.link.notifications.turn.lock().await;
+                let _turn = self.turn(cx).await?;
                 let reply = self.attempt(args, cx).await?;
                 reply.ok_or_else(|| {
                     let server = &self.link.name;
@@ -61,6 +61,15 @@ impl McpTool {
                     ))
                 })
             }
+        }
+    }
+
+    /// Waits until no other call is running that is sent alone.
+    async fn turn(&self, cx: &ToolCx) -> Result<MutexGuard<'_, ()>, ToolError> {
+        tokio::select! {
+            biased;
+            () = cx.cancel.cancelled() => Err(ToolError::failed("cancelled")),
+            turn = self.link.notifications.turn.lock() => Ok(turn),
         }
     }
 
@@ -230,10 +239,10 @@ impl Tool for McpTool {
     }
 
     fn behaviour(&self) -> Behaviour {
-        let idempotent = self.is_repeatable();
-        // The server may have to be started first.
-        let timeout = Some(self.link.config.start_timeout.saturating_add(self.link.config.call_timeout));
-        Behaviour { idempotent, timeout, ..Behaviour::default() }
+        // A start of the server and each sent call have limits of their own. The wait for other calls is not the time of
+        // this one.
+        let timeout = Some(Duration::MAX);
+        Behaviour { idempotent: self.is_repeatable(), timeout, ..Behaviour::default() }
     }
 
     /// Returns one sequence per server: it receives the calls of one answer in order, and those that are not
