@@ -6,7 +6,7 @@ use superstep_testing::script::{Answer, call, calls, txt};
 use crate::{
     jobs::database,
     postgres::{assert_secret, server},
-    support::{Place, Ran, ended, serve},
+    support::{Place, Ran, Running, ended, received, serve},
 };
 
 /// The commands of one user on a database.
@@ -110,6 +110,27 @@ async fn a_worker_of_the_agent_replies_to_the_prompts_of_jobs() {
     }
     let file = place.run(&["worker", "--once"]).await;
     assert!(file.code == Some(2) && file.stderr.contains("jobs need a PostgreSQL database"), "{file:?}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_worker_that_runs_once_gives_its_jobs_back_at_the_first_signal() {
+    let Some(server) = server::shared() else { return };
+    let (place, model) = (Place::new(), serve([Answer::stream().text(["half an"]).stall()]).await);
+    let user = User { place: &place, url: database(server, "agent_once"), name: None };
+    user.send(&["run", "hi", "--thread", "t"]).await;
+    let base = model.base_url();
+    let work = ["worker", "--once", "--grace", "0s", "--base-url", &base, "--model", "m"];
+    let mut command = place.command(&work);
+    command.env("SUPERSTEP_DB", &user.url);
+    let running = Running::of(command);
+    received(&model, 1).await;
+    running.signal("TERM");
+    let ran = running.end().await;
+    let told = "\nstopping; once more to stop at once\nstopped after 0 runs\n";
+    assert!(ran.code == Some(0) && ran.stderr.ends_with(told), "{ran:?}");
+    let listed = user.run(&["jobs", "list", "--json"]).await.ok().lines();
+    assert_eq!((listed.len(), &listed[0]["state"]), (1, &"queued".into()), "{listed:?}");
 }
 
 #[tokio::test]

@@ -119,11 +119,10 @@ async fn a_server_works_in_the_folder_of_the_tools_or_below_it() {
 #[tokio::test]
 async fn progress_and_logs_of_a_call_are_shown() {
     let place = Place::new();
-    let env = "{ SEEN = \"seen\", LOGS = \"disk nearly full\" }";
+    let env = "{ SEEN = \"seen\", LOGS = \"1\" }";
     let rule = "[[permissions]]\ntool = \"small_*\"\nthen = \"allow\"";
     let small = format!("command = \"sh\"\nargs = [\"{SERVER}\"]\nenv = {env}");
-    let mute = small.replace("disk nearly full", "nobody calls me");
-    place.file("agent.toml", &format!("{rule}\n[mcp.small]\n{small}\n[mcp.other]\n{mute}"));
+    place.file("agent.toml", &format!("{rule}\n[mcp.small]\n{small}\n[mcp.other]\n{small}"));
     let server = serve([call("c1", "small_count", "{}"), txt("done")]).await;
     let base_url = server.base_url();
     let run = ["run", "go", "--config", "agent.toml", "--base-url", &base_url, "--model", "m"];
@@ -133,7 +132,7 @@ async fn progress_and_logs_of_a_call_are_shown() {
         ["    │ [warning] disk nearly full", "    │ [1/2] one", "    │ [info] half of it", "    │ [2/2]"];
     assert_eq!(
         told,
-        [&wanted[..], &["MCP server `other`: [warning] nobody calls me"]].concat(),
+        [&wanted[..], &["MCP server `other`: [warning] disk nearly full"]].concat(),
         "{}",
         ran.stderr
     );

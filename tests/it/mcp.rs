@@ -99,8 +99,8 @@ async fn tools_retain_their_schemas_and_get_the_name_of_their_server() {
     assert!(say.behaviour().idempotent, "it only reads");
     assert!(tool(&server, "small_fail").behaviour().idempotent, "it says so");
     assert!(!tool(&server, "small_die").behaviour().idempotent);
-    // The configured limits of a start and a call.
-    assert_eq!(say.behaviour().timeout, Some(Duration::from_secs(120)));
+    // The limits of a start and a call are those of the configuration.
+    assert_eq!(say.behaviour().timeout, Some(Duration::MAX));
 }
 
 #[tokio::test]

@@ -26,9 +26,7 @@ impl CallListeners {
     ) -> Result<ElicitResult, ErrorData> {
         let (message, asked) = self.question(request);
         let declined = |why: &str| {
-            self.output_line(format!(
-                "[warning] the server asks the user, which is declined ({why}): {message}"
-            ));
+            self.warn(format!("the server asks the user, which is declined ({why}): {message}"));
             Ok(ElicitResult::new(ElicitationAction::Decline))
         };
         let question = match asked {
@@ -64,7 +62,8 @@ impl CallListeners {
                 let schema = serde_json::to_value(requested_schema).expect("it was JSON");
                 let size = message.len() + schema.to_string().len();
                 let from = format!("MCP server `{}`", self.server());
-                let question = ToolQuestion { from, message: message.clone(), schema };
+                let shown = self.notifications().without_variables(message.clone());
+                let question = ToolQuestion { from, message: shown, schema };
                 let too_large = format!("it has {size} bytes, of {MAX_QUESTION_BYTES} at most");
                 (message, if size > MAX_QUESTION_BYTES { Err(too_large) } else { Ok(question) })
             }

@@ -78,7 +78,8 @@ pub(crate) async fn list(connection: &Connection) -> Result<Vec<Result<Listed, U
         if tools.len() + listed.len() > MAX_TOOLS {
             return Err(format!("it has more than {MAX_TOOLS}"));
         }
-        for listed in listed.into_iter().map(tool) {
+        let hide = |text: String| connection.service().notifications().without_variables(text);
+        for listed in listed.into_iter().map(|listed| tool(listed, &hide)) {
             if let Ok(tool) = &listed {
                 let schema = tool.schema.to_string();
                 (bytes, values) = (bytes + schema.len(), values + message::values(schema.as_bytes()));
@@ -109,7 +110,8 @@ pub(crate) fn raw(result: ServerResult) -> Value {
     }
 }
 
-fn tool(mut tool: Value) -> Result<Listed, Unusable> {
+/// Reads one tool. `hide` hides the secrets of the configuration in its description.
+fn tool(mut tool: Value, hide: &dyn Fn(String) -> String) -> Result<Listed, Unusable> {
     let unusable = |name: &Value, why: String| {
         let name = name.as_str().map_or_else(|| name.to_string(), str::to_owned);
         Err(Unusable { name: content::cut(name, MAX_NAME_LENGTH), why })
@@ -132,7 +134,7 @@ fn tool(mut tool: Value) -> Result<Listed, Unusable> {
     }
     let text = |field: &str| tool[field].as_str().filter(|text| !text.is_empty());
     let description = text("description").or(text("title")).unwrap_or_default();
-    let description = description.chars().take(MAX_DESCRIPTION_LENGTH).collect();
+    let description = hide(description.to_owned()).chars().take(MAX_DESCRIPTION_LENGTH).collect();
     let hint = |hint: &str| tool["annotations"][hint] == Value::Bool(true);
     let hints = Hints { only_reads: hint("readOnlyHint"), idempotent: hint("idempotentHint") };
     Ok(Listed { name, description, schema, hints })
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
 
     fn read(one: Value) -> String {
-        match tool(one) {
+        match tool(one, &|text| text) {
             Ok(tool) => format!("{} {:?} {}", tool.name, tool.description, tool.hints.only_reads),
             Err(unusable) => unusable.to_string(),
         }
@@ -159,7 +161,8 @@ mod tests {
             "a".repeat(200)
         );
         assert_eq!(read(long), wanted);
-        let told = tool(json!({"name": "a", "inputSchema": {}, "description": "é".repeat(9_000)})).unwrap();
+        let long = json!({"name": "a", "inputSchema": {}, "description": "é".repeat(9_000)});
+        let told = tool(long, &|text| text).unwrap();
         assert_eq!(told.description.chars().count(), MAX_DESCRIPTION_LENGTH);
     }
 

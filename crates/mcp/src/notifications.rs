@@ -45,7 +45,7 @@ pub(crate) struct Notifications {
     changes: AtomicU64,
     /// The log messages received without a running call.
     kept: Mutex<VecDeque<String>>,
-    /// The secrets of the configuration, which its problems do not show.
+    /// The secrets of the configuration, which no output shows.
     secrets: Mutex<Secrets>,
 }
 
@@ -74,7 +74,12 @@ impl Notifications {
 
     /// Stores problems of the server like its log messages.
     pub(crate) fn warn(&self, problems: &[String]) {
-        problems.iter().for_each(|problem| self.keep(line(self.hidden(format!("[warning] {problem}")))));
+        problems.iter().for_each(|problem| self.keep(self.warning(problem.clone())));
+    }
+
+    /// Returns the line of a problem.
+    fn warning(&self, problem: String) -> String {
+        line(format!("[warning] {}", self.hidden(problem)))
     }
 
     /// Returns a text of the server without the secrets of the configuration.
@@ -82,7 +87,12 @@ impl Notifications {
         lock(&self.secrets).hide_in(text)
     }
 
-    /// Hides these secrets in problems from now on.
+    /// Returns a text of the server without the values of the configuration's variables.
+    pub(crate) fn without_variables(&self, text: String) -> String {
+        lock(&self.secrets).hide_variables_in(text)
+    }
+
+    /// Hides these secrets from now on.
     pub(crate) fn hide(&self, secrets: Secrets) {
         *lock(&self.secrets) = secrets;
     }
@@ -197,9 +207,9 @@ impl CallListeners {
         }
     }
 
-    /// Sends the text as a line, truncated if it is long.
-    pub(crate) fn output_line(&self, text: String) {
-        self.output(line(text));
+    /// Sends a problem as a line, truncated if it is long.
+    pub(crate) fn warn(&self, problem: String) {
+        self.output(self.notifications.warning(problem));
     }
 
     /// Sends the text to the newest call, because the protocol does not name the call.
@@ -211,10 +221,15 @@ impl CallListeners {
     }
 
     pub(crate) fn handle(&self, said: &ServerNotification) {
+        let hide = |text: String| self.notifications.hidden(text);
         match said {
-            ServerNotification::ProgressNotification(said) => lock(&self.calls).progress(&said.params),
+            ServerNotification::ProgressNotification(said) => {
+                let reached =
+                    Progress { progress: said.params.progress, line: progress(&said.params, &hide) };
+                lock(&self.calls).progress(&said.params.progress_token, reached);
+            }
             ServerNotification::LoggingMessageNotification(said) => {
-                if let Some(text) = logged(&said.params) {
+                if let Some(text) = logged(&said.params, &hide) {
                     self.output(text);
                 }
             }
@@ -222,17 +237,22 @@ impl CallListeners {
             _ => {}
         }
     }
+
+    /// Returns the server's notifications.
+    pub(crate) fn notifications(&self) -> &Notifications {
+        &self.notifications
+    }
 }
 
 impl Calls {
-    fn progress(&mut self, at: &ProgressNotificationParam) {
-        match self.out.iter_mut().find(|call| call.token.as_ref() == Some(&at.progress_token)) {
-            Some(call) => call.is(&Progress::of(at)),
+    fn progress(&mut self, token: &ProgressToken, reached: Progress) {
+        match self.out.iter_mut().find(|call| call.token.as_ref() == Some(token)) {
+            Some(call) => call.is(&reached),
             None => {
                 if self.early.len() == MAX_RETAINED {
                     self.early.pop_front();
                 }
-                self.early.push_back((at.progress_token.clone(), Progress::of(at)));
+                self.early.push_back((token.clone(), reached));
             }
         }
     }
@@ -245,12 +265,6 @@ impl CallListener {
             self.reached = at.progress;
             self.cx.output(&at.line);
         }
-    }
-}
-
-impl Progress {
-    fn of(at: &ProgressNotificationParam) -> Self {
-        Self { progress: at.progress, line: progress(at) }
     }
 }
 
@@ -300,19 +314,21 @@ impl ClientHandler for CallListeners {
             return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None));
         }
         let why = "its `requestedSchema` is not an object of texts, numbers, truth values and choices";
-        self.output_line(format!("[warning] the server asks the user, which is refused: {why}"));
+        self.warn(format!("the server asks the user, which is refused: {why}"));
         Err(ErrorData::invalid_params(why, None))
     }
 }
 
-fn progress(at: &ProgressNotificationParam) -> String {
+/// Returns the line of a progress. `hide` hides the secrets of the configuration before the line is truncated.
+fn progress(at: &ProgressNotificationParam, hide: &dyn Fn(String) -> String) -> String {
     let total = at.total.map(|total| format!("/{total}")).unwrap_or_default();
-    let message = at.message.as_ref().map(|message| format!(" {message}")).unwrap_or_default();
-    line(format!("[{}{total}]{message}", at.progress))
+    let message = at.message.as_ref().map(|message| format!(" {}", hide(message.clone())));
+    line(format!("[{}{total}]{}", at.progress, message.unwrap_or_default()))
 }
 
-/// Returns the text of a log message; `None` for debug messages.
-fn logged(message: &LoggingMessageNotificationParam) -> Option<String> {
+/// Returns the line of a log message; `None` for debug messages. `hide` does not see the level, which may be a value of
+/// `env`, too.
+fn logged(message: &LoggingMessageNotificationParam, hide: &dyn Fn(String) -> String) -> Option<String> {
     let level = match message.level {
         LoggingLevel::Debug => return None,
         LoggingLevel::Info => "info",
@@ -328,7 +344,7 @@ fn logged(message: &LoggingMessageNotificationParam) -> Option<String> {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    Some(line(format!("[{level}{logger}] {text}")))
+    Some(line(format!("[{level}{}", hide(format!("{logger}] {text}")))))
 }
 
 fn line(mut text: String) -> String {
@@ -345,24 +361,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use rmcp::model::NumberOrString;
+    use rmcp::model::{NumberOrString, ProgressNotification};
     use serde_json::json;
 
     use super::*;
 
+    fn reaches(listeners: &CallListeners, progress: ProgressNotificationParam) {
+        listeners.handle(&ServerNotification::ProgressNotification(ProgressNotification::new(progress)));
+    }
+
     #[test]
     fn progress_is_a_line() {
         let at = |done| ProgressNotificationParam::new(ProgressToken(NumberOrString::Number(1)), done);
-        assert_eq!(progress(&at(0.5)), "[0.5]\n");
-        assert_eq!(progress(&at(2.0).with_total(5.0).with_message("reading\n")), "[2/5] reading\n");
+        let line = |at: &ProgressNotificationParam| progress(at, &|text| text);
+        assert_eq!(line(&at(0.5)), "[0.5]\n");
+        assert_eq!(line(&at(2.0).with_total(5.0).with_message("reading\n")), "[2/5] reading\n");
     }
 
     #[test]
     fn a_log_message_is_one_line_and_limited() {
         let message = |level, data| LoggingMessageNotificationParam::new(level, data);
-        assert_eq!(logged(&message(LoggingLevel::Debug, json!("x"))), None);
-        assert_eq!(logged(&message(LoggingLevel::Error, json!("bad"))).unwrap(), "[error] bad\n");
-        let flood = logged(&message(LoggingLevel::Info, json!({ "a": "é".repeat(MAX_TEXT_BYTES) }))).unwrap();
+        let logged = |level, data| logged(&message(level, data), &|text| text);
+        assert_eq!(logged(LoggingLevel::Debug, json!("x")), None);
+        assert_eq!(logged(LoggingLevel::Error, json!("bad")).unwrap(), "[error] bad\n");
+        let flood = logged(LoggingLevel::Info, json!({ "a": "é".repeat(MAX_TEXT_BYTES) })).unwrap();
         assert!(
             flood.starts_with(r#"[info] {"a":"é"#) && flood.len() <= MAX_TEXT_BYTES + 1,
             "{}",
@@ -392,7 +414,7 @@ mod tests {
         for _ in 0..=MAX_RETAINED {
             let long = ProgressNotificationParam::new(token.clone(), 1.0)
                 .with_message("x".repeat(10 * MAX_TEXT_BYTES));
-            lock(&listeners.calls).progress(&long);
+            reaches(&listeners, long);
         }
         let calls = lock(&listeners.calls);
         let lengths: Vec<_> = calls.early.iter().map(|(_, reached)| reached.line.capacity()).collect();
@@ -408,12 +430,12 @@ mod tests {
         let cx = ToolCx::new("c").with_output(move |chunk| lock(&tells).push_str(chunk));
         let listeners = Arc::new(CallListeners::new(Arc::default()));
         for (id, done) in [(1, 1.0), (2, 7.0), (1, 2.0)] {
-            lock(&listeners.calls).progress(&ProgressNotificationParam::new(token(id), done));
+            reaches(&listeners, ProgressNotificationParam::new(token(id), done));
         }
         let guard = listeners.listen(&cx, false);
         guard.is_sent(&token(1));
         for done in [1.0, 3.0] {
-            lock(&listeners.calls).progress(&ProgressNotificationParam::new(token(1), done));
+            reaches(&listeners, ProgressNotificationParam::new(token(1), done));
         }
         drop(guard);
         assert_eq!(*lock(&told), "[1]\n[2]\n[3]\n");

@@ -17,28 +17,39 @@ const MIN_SECRET_LENGTH: usize = 4;
 /// The minimum length of a line of a secret with several lines that is hidden by itself.
 const MIN_LINE_LENGTH: usize = 8;
 
-/// The values of a configuration that may be secret, each with the name that replaces it in texts of the
-/// server.
+/// The values of a configuration that may be secret, longest first.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Secrets(Vec<(String, String)>);
+pub(crate) struct Secrets(Vec<Secret>);
+
+/// A value, in one of the forms in which servers print it.
+#[derive(Clone, Debug)]
+struct Secret {
+    form: String,
+    /// The replacement, such as `$TOKEN`.
+    name: String,
+    /// `true` if an environment variable has it, `false` if it is in the configuration as written.
+    is_variable: bool,
+}
 
 impl Secrets {
-    fn add(&mut self, value: &str, name: &str) {
+    fn add(&mut self, value: &str, name: &str, is_variable: bool) {
         let escaped = serde_json::to_string(value).expect("a text has a JSON form");
         // Servers also print them as JSON, or line by line.
         let lines = value.lines().filter(|line| line.len() >= MIN_LINE_LENGTH);
         for form in [value, &escaped[1..escaped.len() - 1]].into_iter().chain(lines) {
-            if form.len() >= MIN_SECRET_LENGTH && !self.0.iter().any(|(known, _)| known == form) {
-                self.0.push((form.to_owned(), format!("${name}")));
+            match self.0.iter_mut().find(|known| known.form == form) {
+                Some(known) => known.is_variable |= is_variable,
+                None if form.len() < MIN_SECRET_LENGTH => {}
+                None => self.0.push(Secret { form: form.to_owned(), name: format!("${name}"), is_variable }),
             }
         }
         // One secret may be a part of another one.
-        self.0.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+        self.0.sort_by_key(|secret| std::cmp::Reverse(secret.form.len()));
     }
 
     /// Returns the length of the longest secret in bytes.
     pub(crate) fn longest(&self) -> usize {
-        self.0.first().map_or(0, |(value, _)| value.len())
+        self.0.first().map_or(0, |secret| secret.form.len())
     }
 
     /// Hides all secrets in a server's error text, then truncates it.
@@ -48,7 +59,14 @@ impl Secrets {
 
     /// Hides all secrets in a text.
     pub(crate) fn hide_in(&self, text: String) -> String {
-        self.0.iter().fold(text, |text, (value, name)| text.replace(value, name))
+        self.0.iter().fold(text, |text, secret| text.replace(&secret.form, &secret.name))
+    }
+
+    /// Hides the values of environment variables in a text. Other values remain: a question or a description may
+    /// be about them, for example about a folder, and the configuration has them as written.
+    pub(crate) fn hide_variables_in(&self, text: String) -> String {
+        let variables = self.0.iter().filter(|secret| secret.is_variable);
+        variables.fold(text, |text, secret| text.replace(&secret.form, &secret.name))
     }
 }
 
@@ -63,13 +81,13 @@ pub(crate) fn looked_up(
             let value = env::var(variable)?;
             if !HANDED_ON.contains(&variable) {
                 variables::withhold(variable);
-                secrets.add(&value, variable);
+                secrets.add(&value, variable, true);
             }
             Ok::<_, env::VarError>(Some(value))
         };
         let whole = shellexpand::env_with_context(value, look_up)
             .map_err(|error| format!("`{name}` needs the environment variable `{}`", error.var_name))?;
-        secrets.add(&whole, name);
+        secrets.add(&whole, name, false);
         found.push((name.clone(), whole.into_owned()));
     }
     Ok((found, secrets))

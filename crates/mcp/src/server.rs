@@ -73,7 +73,9 @@ impl McpServer {
             let (offered, left_out) = Offered::of(&link, taken);
             match left_out.first() {
                 // It was configured, so that the user relies on it.
-                Some(why) if link.config.tools.is_some() => return Err(unlisted(why.clone())),
+                Some(why) if link.config.tools.is_some() => {
+                    return Err(unlisted(link.notifications.hidden(why.clone())));
+                }
                 _ => link.notifications.warn(&left_out),
             }
             Ok(offered)

@@ -1,6 +1,6 @@
 //! One tool of a server.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rmcp::{
     ServiceError,
@@ -15,7 +15,7 @@ use superstep_llm::{
     Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec, calls::Sequence,
     text::printable_line, timers::check_timers,
 };
-use tokio::{runtime::Handle, time::sleep};
+use tokio::{runtime::Handle, sync::MutexGuard, time::sleep};
 use tracing::Instrument as _;
 
 use crate::{
@@ -46,12 +46,12 @@ impl McpTool {
 
     async fn run(&self, args: Value, cx: &ToolCx) -> Result<ToolReply, ToolError> {
         let asks = self.link.notifications.asks();
-        let _turn = if asks { Some(self.link.notifications.turn.lock().await) } else { None };
+        let _turn = if asks { Some(self.turn(cx).await?) } else { None };
         match self.attempt(args.clone(), cx).await? {
             Some(reply) => Ok(reply),
             None => {
                 // The protocol does not identify which of several calls asks the user something.
-                let _turn = self.link.notifications.turn.lock().await;
+                let _turn = self.turn(cx).await?;
                 let reply = self.attempt(args, cx).await?;
                 reply.ok_or_else(|| {
                     let server = &self.link.name;
@@ -61,6 +61,15 @@ impl McpTool {
                     ))
                 })
             }
+        }
+    }
+
+    /// Waits until no other call is running that is sent alone.
+    async fn turn(&self, cx: &ToolCx) -> Result<MutexGuard<'_, ()>, ToolError> {
+        tokio::select! {
+            biased;
+            () = cx.cancel.cancelled() => Err(ToolError::failed("cancelled")),
+            turn = self.link.notifications.turn.lock() => Ok(turn),
         }
     }
 
@@ -230,10 +239,10 @@ impl Tool for McpTool {
     }
 
     fn behaviour(&self) -> Behaviour {
-        let idempotent = self.is_repeatable();
-        // The server may have to be started first.
-        let timeout = Some(self.link.config.start_timeout.saturating_add(self.link.config.call_timeout));
-        Behaviour { idempotent, timeout, ..Behaviour::default() }
+        // A start of the server and each sent call have limits of their own. The wait for other calls is not the time of
+        // this one.
+        let timeout = Some(Duration::MAX);
+        Behaviour { idempotent: self.is_repeatable(), timeout, ..Behaviour::default() }
     }
 
     /// Returns one sequence per server: it receives the calls of one answer in order, and those that are not
@@ -270,38 +279,78 @@ impl Tool for McpTool {
 
 #[cfg(all(test, unix))]
 mod tests {
+    use std::sync::Mutex;
+
     use serde_json::json;
+    use superstep_llm::calls::ToolAnswer;
 
     use super::*;
     use crate::{McpConfig, McpServer};
 
-    /// A server whose tools repeat its token in each kind of error.
+    /// A server whose tools repeat its token in each kind of message.
     const SERVER: &str = r#"
         say() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
+        note() { printf '{"jsonrpc":"2.0","method":"notifications/%s","params":%s}\n' "$1" "$2"; }
         while read -r line; do
             id=${line#*'"id":'}; id=${id%%[,\}]*}
             case $line in
             *'"initialize"'*) say '"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
-            *'"tools/list"'*) say '"result":{"tools":[{"name":"error","inputSchema":{"type":"object"}},{"name":"failed","inputSchema":{"type":"object"}},{"name":"odd","inputSchema":{"type":"object"}}]}';;
+            *'"tools/list"'*)
+                say '"result":{"tools":[{"name":"tell","description":"Uses '"$KEY"'.","inputSchema":{"type":"object"}},{"name":"error","inputSchema":{"type":"object"}},{"name":"failed","inputSchema":{"type":"object"}},{"name":"odd","inputSchema":{"type":"object"}}]}';;
+            *'"name":"tell"'*)
+                call=$id; token=${line#*'"progressToken":'}; token=${token%%[,\}]*}
+                note message "{\"level\":\"info\",\"logger\":\"$TOK\",\"data\":{\"token\":\"$TOK\"}}"
+                note message "{\"level\":\"info\",\"data\":\"$(printf %04085d 0)$TOK\"}"
+                note progress "{\"progressToken\":$token,\"progress\":1,\"message\":\"with $TOK\"}"
+                printf '{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"message":"Use %s?","requestedSchema":{"type":"object","properties":{}}}}\n' "$KEY";;
+            *'"action":"accept"'*) id=$call; say '"result":{"content":[{"type":"text","text":"used"}]}';;
             *'"name":"error"'*) say "\"error\":{\"code\":-32000,\"message\":\"bad token $TOK\"}";;
             *'"name":"failed"'*) say "\"result\":{\"isError\":true,\"content\":[{\"type\":\"text\",\"text\":\"bad token $TOK\"}]}";;
             *'"name":"odd"'*) say "\"result\":{\"content\":7,\"why\":\"bad token $TOK\"}";;
             esac
         done"#;
 
-    #[tokio::test]
-    async fn no_error_of_a_server_shows_the_secrets_of_its_configuration() {
+    async fn server() -> McpServer {
         let mut config = McpConfig::program("sh", ["-c", SERVER]);
         if let Endpoint::Program { env, .. } = &mut config.endpoint {
             env.insert("TOK".to_owned(), "a-secret-token".to_owned());
+            env.insert("KEY".to_owned(), "${CARGO_MANIFEST_DIR}".to_owned());
+            env.insert("LEVEL".to_owned(), "info".to_owned());
         }
-        let server = McpServer::connect("s", config).await.unwrap();
+        McpServer::connect("s", config).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn no_error_of_a_server_shows_the_secrets_of_its_configuration() {
+        let server = server().await;
         let tools = server.tools();
-        assert_eq!(tools.len(), 3);
-        for tool in tools {
+        assert_eq!(tools.len(), 4);
+        for tool in &tools[1..] {
             let error = tool.call(json!({}), ToolCx::new("c")).await.unwrap_err().to_string();
             assert!(error.contains("bad token $TOK") && !error.contains("secret"), "{error}");
         }
+        server.close().await;
+    }
+
+    #[tokio::test]
+    async fn no_output_question_or_description_of_a_server_shows_them() {
+        let server = server().await;
+        let tool = &server.tools()[0];
+        assert_eq!(tool.spec().description, "Uses $CARGO_MANIFEST_DIR.");
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (tells, asks) = (told.clone(), told.clone());
+        let cx = ToolCx::new("c").with_output(move |chunk| tells.lock().unwrap().push(chunk.to_owned()));
+        let cx = cx.with_asks(move |question| {
+            asks.lock().unwrap().push(question.message);
+            Box::pin(async { Ok(ToolAnswer::Accept(json!({}))) })
+        });
+        assert_eq!(tool.call(json!({}), cx).await.unwrap().text, "used");
+        let told = told.lock().unwrap().clone();
+        // A longer line would have ended in the middle of the token.
+        let full = format!("[info] {}$TOK\n", "0".repeat(4_085));
+        let wanted =
+            ["[info $TOK] {\"token\":\"$TOK\"}\n", &full, "[1] with $TOK\n", "Use $CARGO_MANIFEST_DIR?"];
+        assert_eq!(told, wanted);
         server.close().await;
     }
 }

@@ -84,7 +84,16 @@ impl Worker {
     /// # Errors
     /// The error of the database.
     pub async fn run_due(self) -> Result<usize, CheckpointError> {
-        Running::start(&self).await?.run(future::pending(), true).await
+        self.run_due_until(future::pending()).await
+    }
+
+    /// Runs the jobs that are due, like [`run_due`](Self::run_due), until `stop` is ready. Then runs stop as in
+    /// [`run_until`](Self::run_until). Returns the number of runs, including those that stopped.
+    ///
+    /// # Errors
+    /// The error of the database.
+    pub async fn run_due_until(self, stop: impl Future<Output = ()>) -> Result<usize, CheckpointError> {
+        Running::start(&self).await?.run(stop, true).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Questions of servers to the user: interrupts of the run, whose answers reach the server with the repeated
 //! call.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use superstep::{
@@ -11,7 +11,7 @@ use superstep::{
         approval::{ApprovalFuture, ApprovalRequest, Approver},
         config::ToolMode,
     },
-    llm::{Message, Role},
+    llm::{Message, Role, ToolCx},
     mcp::{Endpoint, McpConfig, McpServer},
 };
 use superstep_testing::{
@@ -23,6 +23,8 @@ use tokio::{
     io::{AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
     sync::watch,
+    task::yield_now,
+    time::advance,
 };
 
 use super::{
@@ -57,7 +59,7 @@ impl Bank {
     /// Waits until the server has recorded this number of calls.
     async fn gets(&self, wanted: &str, times: usize) {
         while self.seen().iter().filter(|seen| *seen == wanted).count() < times {
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
     }
 
@@ -328,6 +330,44 @@ async fn calls_that_run_side_by_side_are_sent_one_at_a_time_once_one_of_them_ask
     assert_eq!(results(&next).await, [format!("{AGAIN}{ACCEPTED}"), "waited".to_owned()]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_call_has_its_whole_time_after_its_wait_for_others() {
+    // While a task is ready, time passes only by `advance`.
+    let busy = tokio::spawn(async {
+        loop {
+            yield_now().await;
+        }
+    });
+    let bank = Bank::new(&[]);
+    let server = Arc::new(bank.server().await);
+    let sent = |name: &str| {
+        let tool = server.tools().into_iter().find(|tool| tool.spec().name == name).unwrap();
+        tokio::spawn(async move { tool.call(json!({}), ToolCx::new("c")).await })
+    };
+    // From now on calls are sent one at a time.
+    let peek = sent("bank_peek");
+    bank.gets("peek", 1).await;
+    let wait = sent("bank_wait");
+    assert!(peek.await.unwrap().is_ok() && wait.await.unwrap().is_ok());
+    // Three calls get no result in the minute that each of them has.
+    fs::write(bank.file(".hang"), "").unwrap();
+    let unanswered = [(); 3].map(|()| sent("bank_pay"));
+    bank.gets("pay", 1).await;
+    let model = ScriptedModel::new(Script::new([call("c1", "bank_note", "{}"), txt("ok")]));
+    let agent = Agent::builder(Arc::new(model)).tool_source(server.clone());
+    let agent = agent.config(ReactConfig { permissions: allowed(), ..ReactConfig::graph(5) });
+    let agent = agent.checkpointer(bank.store.clone()).build().unwrap();
+    let passes = async {
+        while unanswered.iter().any(|call| !call.is_finished()) {
+            advance(Duration::from_secs(1)).await;
+        }
+    };
+    let (reply, ()) = tokio::join!(async { agent.thread("t").ask("go").await }, passes);
+    assert_eq!(reply.unwrap().final_reply, "ok");
+    assert_eq!(results(&agent).await, ["noted"]);
+    busy.abort();
+}
+
 #[tokio::test]
 async fn questions_without_a_user_are_declined_and_reported() {
     let declined = r#"{"action":"decline"}"#;
@@ -351,8 +391,8 @@ async fn questions_without_a_user_are_declined_and_reported() {
                 said.push_str(data["chunk"].as_str().unwrap_or_default());
             }
         }
-        let wanted =
-            format!("[warning] the server asks the user, which is declined ({why}): Which account?\n");
+        // The question is a value of the server's configuration.
+        let wanted = format!("[warning] the server asks the user, which is declined ({why}): $ASKS\n");
         assert_eq!(said, wanted);
         assert_eq!(bank.seen().last().unwrap(), declined);
     }

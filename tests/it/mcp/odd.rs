@@ -318,8 +318,7 @@ async fn a_servers_questions_to_the_user_are_declined_and_reported() {
     let odd = Odd::new();
     let server = McpServer::connect("odd", odd.config(&[("ASKS", "Which account?")])).await.unwrap();
     let (text, told) = told(&server, "odd_odd").await;
-    let wanted = [
-        "[warning] the server asks the user, which is declined (there is no user to answer it): Which account?\n",
-    ];
+    let wanted =
+        ["[warning] the server asks the user, which is declined (there is no user to answer it): $ASKS\n"];
     assert_eq!((text.as_str(), told.as_slice()), ("declined", &wanted.map(str::to_owned)[..]));
 }

@@ -14,7 +14,7 @@ while read -r line; do
     *'"method":"initialize"'*)
         [ -n "$MUTE" ] && continue
         reply '{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true},"logging":{}},"serverInfo":{"name":"small","version":"1"}}' ;;
-    *'"method":"notifications/initialized"'*) [ -n "$LOGS" ] && log warning "$LOGS" ;;
+    *'"method":"notifications/initialized"'*) [ -n "$LOGS" ] && log warning "disk nearly full" ;;
     *'"method":"tools/list"'*'"cursor":"2"'*)
         reply "{\"tools\":[{\"name\":\"die\",$PLAIN},{\"name\":\"sleep\",$PLAIN},{\"name\":\"note\",$PLAIN},
             {\"name\":\"count\",$PLAIN},{\"name\":\"grow\",$PLAIN}$GROWN]}" | tr -d '\n'; echo ;;

@@ -44,20 +44,23 @@ pub(crate) async fn new_worker(jobs: &Jobs, required: bool) -> Result<Worker, Fa
 /// Runs a worker until a signal, or until no job is due.
 pub(crate) async fn work(worker: Worker, runs: &RunsArgs, what: &str, quiet: bool) -> Result<Exit, Failure> {
     let worker = worker.concurrency(runs.concurrency.into()).grace(runs.grace);
-    if runs.once {
-        let number = worker.run_due().await?;
-        if !quiet {
-            print_note(&format!("{number} job{} ran", if number == 1 { "" } else { "s" }));
-        }
-        return Ok(Exit::Ok);
-    }
     let stop = CancellationToken::new();
     let signals = signals::watch(stop.clone());
-    if !quiet {
+    if !quiet && !runs.once {
         print_note(&format!("{what}; Ctrl-C stops"));
     }
     let signals = tokio::spawn(signals);
-    worker.run_until(stop.cancelled()).await?;
+    let ran = match runs.once {
+        true => worker.run_due_until(stop.cancelled()).await.map(Some),
+        false => worker.run_until(stop.cancelled()).await.map(|()| None),
+    };
     signals.abort();
+    if let Some(number) = ran?.filter(|_| !quiet) {
+        let plural = if number == 1 { "" } else { "s" };
+        print_note(&match stop.is_cancelled() {
+            true => format!("stopped after {number} run{plural}"),
+            false => format!("{number} job{plural} ran"),
+        });
+    }
     Ok(Exit::Ok)
 }

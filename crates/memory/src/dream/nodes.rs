@@ -52,6 +52,9 @@ pub(super) fn gathered(state: &DreamState) -> Gathered {
 struct DreamInput {
     from: HistoryPlace,
     to: HistoryPlace,
+    /// The dream before it changed nothing.
+    #[serde(default)]
+    again: bool,
     due: Option<Due>,
     /// The ids of the turns; empty if no dream is due.
     turns: Vec<String>,
@@ -66,8 +69,9 @@ pub(super) async fn gather(
     state: DreamState,
     cx: Cx,
 ) -> Result<DreamStateUpdate, NodeError> {
-    let DreamInput { from, to, due, turns, told } = effect(&cx, "gather", find(desk, &state, &cx)).await?;
-    let update = DreamState::update().due(due).settled(false).end(None).from(from);
+    let input = effect(&cx, "gather", find(desk, &state, &cx)).await?;
+    let DreamInput { from, to, again, due, turns, told } = input;
+    let update = DreamState::update().due(due).again(again).settled(false).end(None).from(from);
     let Some(due) = due else {
         return Ok(update.entries(turns));
     };
@@ -110,9 +114,10 @@ async fn find(desk: DreamDeps, state: &DreamState, cx: &Cx) -> Result<DreamInput
     let unread = desk.history.read(&desk.user, cursor.read.clone(), most, most_bytes).await?;
     let asked = state.asked.then_some(Due::Asked).filter(|_| !unread.turns.is_empty());
     let due = asked.or_else(|| desk.config.due(&unread, &cursor, cx.now_ms()));
+    let again = cursor.last.is_some_and(|last| last.end == DreamEnd::NothingChanged.as_str());
     let (from, to) = (cursor.read, unread.to);
     if due.is_none() {
-        return Ok(DreamInput { from, to, due, turns: Vec::new(), told: String::new() });
+        return Ok(DreamInput { from, to, again, due, turns: Vec::new(), told: String::new() });
     }
     let (user, memory, journal, alone) = (desk.user, desk.memory, desk.journal, desk.alone);
     let held = alone.clone();
@@ -128,7 +133,7 @@ async fn find(desk: DreamDeps, state: &DreamState, cx: &Cx) -> Result<DreamInput
     .await?;
     let told = entries::format_turns(&unread.turns);
     let turns = unread.turns.into_iter().map(|turn| turn.id).collect();
-    Ok(DreamInput { from, to, due, turns, told })
+    Ok(DreamInput { from, to, again, due, turns, told })
 }
 
 /// Moves the cursor after the turns of a completed dream, and records the end of any other one.
@@ -149,31 +154,30 @@ pub(super) async fn settle(
     let is_edit = |name: &str| repaired_name(["edit_file"], name).is_some();
     let mut edits = calls.filter(|(call, result)| is_edit(&call.name) && !result.starts_with("Error"));
     let edited = edits.next().is_some();
-    let end = move |again: bool| match outcome {
+    let end = match outcome {
         Some(AgentOutcome::Completed) if gave_up => DreamEnd::LastCallFailed,
-        Some(AgentOutcome::Completed) if !edited && !again => DreamEnd::NothingChanged,
+        Some(AgentOutcome::Completed) if !edited && !state.again => DreamEnd::NothingChanged,
         Some(outcome) => DreamEnd::Outcome(outcome),
         None => DreamEnd::Unfinished,
     };
+    let is_completed = end == DreamEnd::Outcome(AgentOutcome::Completed);
     let at_ms = cx.now_ms();
     let (from, to) = (state.from.clone(), state.to.clone());
     let (files, alone) = (desk.files, desk.alone);
     let settled = blocking(move || {
         let _alone = alone;
         let mut cursor = files.cursor()?;
-        let is_same = cursor.read == from;
-        let again = is_same && cursor.last.is_some_and(|last| last.end == DreamEnd::NothingChanged.as_str());
-        let is_completed = end(again) == DreamEnd::Outcome(AgentOutcome::Completed);
-        if is_completed && is_same {
-            cursor.read.clone_from(&to);
+        // Otherwise this dream before a crash, or one with another store of threads, has moved it.
+        if cursor.read == from {
+            if is_completed {
+                cursor.read.clone_from(&to);
+            }
+            cursor.last = Some(LastDream { at_ms, end: end.as_str().to_owned() });
+            files.set(&cursor)?;
         }
-        cursor.last = Some(LastDream { at_ms, end: end(again).as_str().to_owned() });
-        files.set(&cursor)?;
-        // Another dream with another store of threads may have run meanwhile.
         Ok(is_completed && cursor.read == to)
     });
     let settled = effect(&cx, "settle", async { Ok(settled.await?) }).await?;
-    let end = end(settled);
     DreamEvent::DreamEnded { outcome: end, turns: state.entries.len(), settled }.emit(&cx);
     Ok(DreamState::update().settled(settled).end(end))
 }

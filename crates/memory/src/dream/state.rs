@@ -22,6 +22,8 @@ pub struct DreamState {
     pub from: HistoryPlace,
     /// The position in the history after it.
     pub to: HistoryPlace,
+    /// The dream before it read the same turns and changed nothing.
+    pub again: bool,
     /// The position was advanced: the dream was completed.
     pub settled: bool,
     /// The end of the dream; `None` before it.

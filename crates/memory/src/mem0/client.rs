@@ -34,7 +34,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Mem0's own model makes short sentences of each message, several or none ([`Mem0Config::infer`]);
 /// [`add`](LongTermMemory::add) returns these. Mem0 does not deduplicate. Each memory's metadata therefore
 /// has its key, and `add` searches for that key first. Two programs that add under the same key at the same
-/// moment still store two.
+/// moment still store two, and so does a repetition after a crash while the hosted form still processes the
+/// first one.
 ///
 /// Every request is sent once, because callers wait for a few seconds at most; a rejected message is reported
 /// as `memory_failed`.

@@ -65,6 +65,21 @@ async fn a_worker_that_stops_ends_its_runs_at_a_checkpoint_and_gives_their_jobs_
 }
 
 #[tokio::test]
+async fn a_worker_that_runs_what_is_due_also_stops_at_a_checkpoint() {
+    let Some(server) = shared() else { return };
+    let (options, control) = (fresh(server), Control::default());
+    let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
+    control.repeats.store(true, Ordering::SeqCst);
+    let id = jobs.run(&graph, "a", input("a")).send().await.unwrap();
+    let worker = Worker::new(&jobs).graph(graph.clone()).grace(Duration::from_secs(3600));
+    let worker = worker.options(RunOptions::new().step_limit(u32::MAX));
+    assert_eq!(worker.run_due_until(control.until_began(1)).await.unwrap(), 1);
+    let job = jobs.get(id).await.unwrap().unwrap();
+    assert_eq!((job.state, job.attempts, job.worker), (JobState::Queued, 0, None));
+    assert_eq!(graph.thread("a").state().await.unwrap().next, ["work"]);
+}
+
+#[tokio::test]
 async fn a_run_that_does_not_end_in_the_time_of_grace_is_dropped_and_its_job_is_given_back() {
     let Some(server) = shared() else { return };
     let (options, control) = (fresh(server), Control::default());

@@ -110,6 +110,35 @@ async fn a_dream_that_changed_nothing_consumes_no_turn_unless_the_next_one_chang
     assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_crash_does_not_change_how_often_turns_without_content_are_read() {
+    for (earlier, end, settled) in [(0, "nothing_changed", false), (1, "completed", true)] {
+        for n in 1.. {
+            let bed = Bed::new();
+            bed.say("ada", 0, &["one", "two", "three"]).await;
+            std::fs::write(bed.memory.file_of("ada").unwrap(), "# Memory\n- one\n- two\n- three\n").unwrap();
+            for _ in 0..earlier {
+                dreamt(bed.dreams(Dreamer::default()).dream_now("ada", at(1)).await.unwrap());
+            }
+            let (stops, now) = watched(bed.store.clone(), At::HangsBefore, n);
+            let dreams = bed.dreams_on(stops, Dreamer::default(), DreamConfig::default());
+            let has_fewer_writes = tokio::select! {
+                dream = dreams.dream_now("ada", at(2)) => dreamt(dream.unwrap()).turns == 3,
+                () = now.notified() => false,
+            };
+            if has_fewer_writes {
+                break;
+            }
+            drop(dreams);
+            let dream = dreamt(bed.dreams(Dreamer::default()).dream_now("ada", at(3)).await.unwrap());
+            assert_eq!((dream.end.as_str(), dream.settled), (end, settled), "{n}");
+            let cursor = bed.cursor("ada");
+            let offset = if settled { bed.length("ada") } else { 0 };
+            assert_eq!((cursor.read.offset, &*cursor.last.unwrap().end), (offset, end), "{n}");
+        }
+    }
+}
+
 /// Runs a dream that stops at its `n`-th write, like a crashed process.
 async fn crash(bed: &Bed, n: usize) {
     let (stops, now): (Arc<dyn Checkpointer>, Arc<Notify>) = watched(bed.store.clone(), At::HangsAfter, n);
