@@ -331,6 +331,38 @@ async fn a_watch_follows_the_run_of_another_process() {
     run.await.unwrap().unwrap();
 }
 
+/// Two questions are not two nodes that wait.
+#[tokio::test]
+async fn a_resume_runs_what_failed_beside_a_node_with_two_questions() {
+    let place = with_an_order().await;
+    let (mut graph, asked) = (StateGraph::<Digest>::new("digest"), Arc::new(Notify::new()));
+    let count = graph.add_worker_with(
+        "count",
+        asked.clone(),
+        async |asked: Arc<Notify>, _: String, _: Digest, cx: Cx| {
+            let ask = async |key: &str| cx.interrupt::<bool>(key, "count it?").await;
+            tokio::join!(ask("once"), ask("twice"), async { asked.notify_one() });
+            Digest::update()
+        },
+    );
+    let sum_up = graph.add_node_with("sum_up", asked, async |asked: Arc<Notify>, _: Digest, _: Cx| {
+        asked.notified().await;
+        Err::<DigestUpdate, _>(NodeError::new("not yet"))
+    });
+    graph.add_fan_out(START, |digest: &Digest| digest.texts.clone(), count);
+    graph.add_edge(START, sum_up);
+    graph.add_edge(sum_up, END);
+    let graph = graph.compile().unwrap();
+    let graph = graph.with_checkpointer(SqliteCheckpointer::open(place.database()).unwrap());
+    let failed = graph.thread("d").run(Digest::update().texts(["one".to_owned()])).await;
+    assert!(failed.unwrap_err().to_string().contains("sum_up"));
+    let state = place.own(&["state", "d", "--json"]).await.ok().lines().remove(0);
+    let waits = |task: usize| state["tasks"][task]["waits"].as_array().unwrap().len();
+    assert_eq!((&state["next"], waits(0), waits(1)), (&json!(["sum_up", "count"]), 0, 2));
+    let resumed = json_of(&place.own(&["resume", "d"]).await.ok());
+    assert_eq!(resumed["summary"], "1 words in 1 texts");
+}
+
 /// A state like that of the program's graph `digest`.
 #[derive(State, Clone, Debug, Default)]
 struct Digest {

@@ -111,8 +111,7 @@ pub(crate) async fn watch_of(
             print_note(&format!("thread `{thread}` is finished"));
             return Ok(Exit::Ok);
         }
-        let mut unfinished = snapshot.tasks.iter().filter(|task| !task.is_done);
-        if unfinished.all(|task| !task.interrupts.is_empty()) {
+        if snapshot.only_waits() {
             print_note(&waits(&snapshot));
             return Ok(Exit::Waiting);
         }
