@@ -128,12 +128,18 @@ async fn each(
     change: impl AsyncFn(&Jobs, JobId) -> Result<Option<&'static str>, Failure>,
 ) -> Result<Exit, Failure> {
     let jobs = Jobs::open(location(args.database.db)?.queue()?).await?;
-    let mut done = Vec::new();
+    let (mut done, mut failed) = (Vec::new(), None);
     for id in args.jobs {
-        let now = change(&jobs, id).await?.ok_or_else(|| unknown(id, why_not))?;
-        done.push((id, now));
+        match change(&jobs, id).await.and_then(|now| now.ok_or_else(|| unknown(id, why_not))) {
+            Ok(now) => done.push((id, now)),
+            Err(failure) => {
+                failed = Some(failure);
+                break;
+            }
+        }
     }
-    report(&done, args.database.json)
+    let reported = report(&done, args.database.json);
+    failed.map_or(reported, Err)
 }
 
 fn unknown(id: JobId, why: &str) -> Failure {
