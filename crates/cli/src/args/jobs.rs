@@ -169,6 +169,8 @@ pub(crate) struct AgentJobAnswerArgs {
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
     #[command(flatten)]
+    pub(crate) due: DueArgs,
+    #[command(flatten)]
     pub(crate) database: OwnDatabaseArgs,
     #[command(flatten)]
     pub(crate) decisions: DecisionArgs,
@@ -321,9 +323,21 @@ pub(crate) struct SendArgs {
     pub(crate) trust: bool,
 }
 
-/// The order and the time of a job.
+/// The order and the time of a job, and its request.
 #[derive(Args, Debug)]
 pub(crate) struct OrderArgs {
+    #[command(flatten)]
+    pub(crate) due: DueArgs,
+    /// The id of the request: repeated jobs of one id do nothing.
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) id: Option<String>,
+    #[command(flatten)]
+    pub(crate) database: OwnDatabaseArgs,
+}
+
+/// The order and the time of jobs.
+#[derive(Args, Debug)]
+pub(crate) struct DueArgs {
     /// The priority: jobs with smaller numbers run first.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i16,
@@ -333,14 +347,9 @@ pub(crate) struct OrderArgs {
     /// Jobs with the same key run one after another.
     #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) key: Option<String>,
-    /// The id of the request: repeated jobs of one id do nothing.
-    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
-    pub(crate) id: Option<String>,
     /// The number of attempts after which a job that fails is dead.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) attempts: u8,
-    #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
 }
 
 #[derive(Args, Debug)]

@@ -8,7 +8,7 @@ use superstep::{
 use crate::{
     args::{
         db::DbArg,
-        jobs::{JobIdsArgs, JobListArgs, OrderArgs},
+        jobs::{DueArgs, JobIdsArgs, JobListArgs, OrderArgs},
     },
     config::location::Location,
     output::{
@@ -23,16 +23,21 @@ const ERROR: usize = 60;
 
 /// Stores a job, and prints its number and its thread.
 pub(crate) async fn send(job: NewJob<'_>, thread: &ThreadId, order: &OrderArgs) -> Result<Exit, Failure> {
-    let mut job =
-        job.priority(order.priority).attempts(order.attempts).delay(order.delay.unwrap_or_default());
-    if let Some(key) = &order.key {
-        job = job.key(key);
-    }
+    let mut job = due(job, &order.due);
     if let Some(id) = &order.id {
         job = job.id(id);
     }
     let number = job.send().await?;
     sent(&[number], thread, order.database.json)
+}
+
+/// Sets the order and the time of a job.
+pub(crate) fn due<'a>(job: NewJob<'a>, args: &DueArgs) -> NewJob<'a> {
+    let job = job.priority(args.priority).attempts(args.attempts).delay(args.delay.unwrap_or_default());
+    match &args.key {
+        Some(key) => job.key(key),
+        None => job,
+    }
 }
 
 /// Prints the numbers of sent jobs and their thread.
