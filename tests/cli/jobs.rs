@@ -30,7 +30,8 @@ async fn a_worker_runs_the_jobs_that_the_program_sends() {
     send(&["jobs", "run", "orders", "--input", ORDER, "--thread", thread, "--json", "--id", "o7"]).await;
     let listed = run(&["jobs", "list", "--thread", thread]).await.ok().stdout;
     assert!(listed.contains("orders") && listed.contains("queued") && listed.contains("0/10"), "{listed}");
-    run(&["worker", "--once", "orders"]).await.ok();
+    let quiet = run(&["worker", "--once", "--quiet", "orders"]).await.ok();
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
     let asked = run(&["state", thread, "--json"]).await.ok().lines();
     assert_eq!(asked[0]["tasks"][0]["waits"][0]["key"], "approve");
     send(&["jobs", "answer", thread, "approve", "true", "--json"]).await;

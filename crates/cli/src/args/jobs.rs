@@ -9,6 +9,7 @@ use superstep::{
 };
 
 use crate::args::{
+    db::{DbArg, VARIABLE, database},
     decisions::DecisionArgs,
     shared::{AgentArgs, LocationArgs, OwnDatabaseArgs},
     values::{Stdin, age, new_thread_name, schedule_name, stdin, thread_name},
@@ -51,8 +52,12 @@ pub(crate) struct WorkerArgs {
     /// Run the threads of this database although this program did not create it on this machine.
     #[arg(long)]
     pub(crate) trust: bool,
-    #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
+    /// Print only warnings and errors.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// The database.
+    #[arg(long, value_name = "URL", env = VARIABLE, hide_env = true, value_parser = database())]
+    pub(crate) db: Option<DbArg>,
 }
 
 fn limit(text: &str) -> Result<(String, u16), String> {
