@@ -45,6 +45,16 @@ async fn without_a_command_it_prints_its_help() {
         help.contains("Usage: own_program [OPTIONS] <COMMAND>") && help.contains("Exit codes:"),
         "{help}"
     );
+    // As that of the agent's program, but for its models.
+    let environment = |help: &str| {
+        let (_, text) = help.split_once("Environment:\n").unwrap();
+        let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim_start);
+        let names = lines.filter_map(|line| line.split([' ', ',']).next()).map(str::to_owned);
+        names.filter(|name| name.contains('_') && !name.starts_with('`')).collect::<Vec<_>>()
+    };
+    let mut wanted = environment(&place.run(&["--help"]).await.ok().stdout);
+    wanted.retain(|name| !name.starts_with("OPENAI_") && name != "SUPERSTEP_LOCAL_SERVERS");
+    assert_eq!(environment(&help), wanted);
     assert!(place.own(&["completions", "bash"]).await.ok().stdout.contains("own_program"));
 }
 
