@@ -163,9 +163,11 @@ async fn a_call_of_a_job_waits_for_the_decision_of_the_workers_user() {
     let waits = user.state("t").await["tasks"].to_string();
     assert!(waits.contains(r#""key":"c1.2""#) && waits.contains(r#""key":"c2.3""#), "{waits}");
     // The user of the worker decides about both.
-    let sent =
-        user.run(&["jobs", "answer", "t", "--approve", "c1", "--deny", "c2=not this", "--json"]).await.ok();
+    let answer = ["jobs", "answer", "t", "--approve", "c1", "--deny", "c2=not this", "--json"];
+    let sent = user.run(&[&answer[..], &["--key", "t", "--priority", "-1"]].concat()).await.ok();
     assert_eq!(sent.lines().len(), 2);
+    let listed = user.run(&["jobs", "list", "--json"]).await.ok().lines();
+    assert_eq!(listed.iter().map(|job| job["priority"].clone()).collect::<Vec<_>>(), [-1, -1]);
     user.work(&worker).await;
     assert!(!user.waits("t").await);
     assert!(place.work().join("a.txt").exists() && !place.work().join("b.txt").exists());

@@ -184,9 +184,8 @@ async fn a_waiting_thread_rejects_a_new_prompt() {
     asked(&place, &server).await;
     place.run(&["run", "else", "--thread", "t"]).await.refused(
         5,
-        "thread `t` waits for a decision\ncall `c1` of edit_file waits:\n    edit notes.txt\n    -needle\n    +thread\n\
-         decide with: superstep resume t --approve\n\
-         or with --deny-all REASON, --always, --edit ID=JSON, --respond ID=TEXT\nor drop that with `--discard`",
+        "thread `t` waits for a decision about call `c1` of edit_file; decide with: superstep resume t\n\
+         or drop that with `--discard`",
     );
     let shown = place.run(&["state", "t"]).await.ok().stdout;
     assert!(shown.contains("waits       call `c1` of edit_file: edit notes.txt…\n"), "{shown}");

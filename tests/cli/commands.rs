@@ -200,14 +200,19 @@ async fn every_command_completes_a_half_created_database() {
 async fn every_command_takes_a_thread_that_was_killed_in_its_first_turn() {
     for Case(words, .., end) in &CASES {
         let place = begun(|_| {});
-        place.run(&["memory", "add", "I like tea", "--config", "m.toml"]).await.ok();
-        let server = serve([Answer::stream().stall()]).await;
-        let url = server.base_url();
-        let mut running = place.start(&["run", "1 + 1", "--thread", "t", "--base-url", &url, "--model", "m"]);
-        received(&server, 1).await;
-        running.child.kill().await.unwrap();
+        kill_a_run(&place).await;
         ends(&place.run(words).await, *end, &format!("{words:?}"));
     }
+}
+
+/// Kills the first turn of the thread `t` while it waits for its model.
+async fn kill_a_run(place: &Place) {
+    place.run(&["memory", "add", "I like tea", "--config", "m.toml"]).await.ok();
+    let server = serve([Answer::stream().stall()]).await;
+    let url = server.base_url();
+    let mut running = place.start(&["run", "1 + 1", "--thread", "t", "--base-url", &url, "--model", "m"]);
+    received(&server, 1).await;
+    running.child.kill().await.unwrap();
 }
 
 /// On a read-only place, commands that only read succeed, and commands that write report the reason.
@@ -227,6 +232,13 @@ async fn on_a_medium_that_cannot_be_written_every_command_reads_or_refuses() {
         (refused, _) => (refused, ""),
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_medium_that_cannot_be_written_a_killed_run_is_read() {
+    let place = begun(|_| {});
+    kill_a_run(&place).await;
+    read_only(&place, |Case(_, _, end, killed)| if end.0 == 0 { *killed } else { *end }).await;
 }
 
 /// Tries every command on a place that is made read-only.

@@ -30,7 +30,8 @@ async fn a_worker_runs_the_jobs_that_the_program_sends() {
     send(&["jobs", "run", "orders", "--input", ORDER, "--thread", thread, "--json", "--id", "o7"]).await;
     let listed = run(&["jobs", "list", "--thread", thread]).await.ok().stdout;
     assert!(listed.contains("orders") && listed.contains("queued") && listed.contains("0/10"), "{listed}");
-    run(&["worker", "--once", "orders"]).await.ok();
+    let quiet = run(&["worker", "--once", "--quiet", "orders"]).await.ok();
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
     let asked = run(&["state", thread, "--json"]).await.ok().lines();
     assert_eq!(asked[0]["tasks"][0]["waits"][0]["key"], "approve");
     send(&["jobs", "answer", thread, "approve", "true", "--json"]).await;
@@ -50,6 +51,13 @@ async fn a_worker_runs_the_jobs_that_the_program_sends() {
     assert!(gone.code == Some(5) && gone.stderr.contains("it is done, or never was"), "{gone:?}");
     let wrong = run(&["jobs", "answer", thread, "aprove", "true"]).await;
     assert!(wrong.code == Some(5) && wrong.stderr.contains("waits for an answer"), "{wrong:?}");
+    // What was done before an unknown job is reported.
+    let later = ["jobs", "resume", thread, "--delay", "2h", "--json"];
+    let (one, two) = (send(&later).await, send(&later).await);
+    let part = run(&["jobs", "retry", &one, "99999", &two, "--json"]).await;
+    assert_eq!((part.code, part.stdout), (Some(5), format!("{{\"job\":{one},\"now\":\"due now\"}}\n")));
+    assert!(part.stderr.contains("job 99999 "), "{}", part.stderr);
+    run(&["jobs", "cancel", &one, &two]).await.ok();
     let unfit = run(&["jobs", "run", "orders", "--input", r#"{"itms": []}"#]).await;
     assert!(unfit.code == Some(2) && unfit.stderr.contains("did you mean `items`?"), "{unfit:?}");
 }

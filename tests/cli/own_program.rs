@@ -45,6 +45,16 @@ async fn without_a_command_it_prints_its_help() {
         help.contains("Usage: own_program [OPTIONS] <COMMAND>") && help.contains("Exit codes:"),
         "{help}"
     );
+    // As that of the agent's program, but for its models.
+    let environment = |help: &str| {
+        let (_, text) = help.split_once("Environment:\n").unwrap();
+        let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim_start);
+        let names = lines.filter_map(|line| line.split([' ', ',']).next()).map(str::to_owned);
+        names.filter(|name| name.contains('_') && !name.starts_with('`')).collect::<Vec<_>>()
+    };
+    let mut wanted = environment(&place.run(&["--help"]).await.ok().stdout);
+    wanted.retain(|name| !name.starts_with("OPENAI_") && name != "SUPERSTEP_LOCAL_SERVERS");
+    assert_eq!(environment(&help), wanted);
     assert!(place.own(&["completions", "bash"]).await.ok().stdout.contains("own_program"));
 }
 
@@ -329,6 +339,38 @@ async fn a_watch_follows_the_run_of_another_process() {
     let end = watch.end().await;
     assert!(end.code == Some(0) && end.stderr == "thread `d` is finished\n", "{end:?}");
     run.await.unwrap().unwrap();
+}
+
+/// Two questions are not two nodes that wait.
+#[tokio::test]
+async fn a_resume_runs_what_failed_beside_a_node_with_two_questions() {
+    let place = with_an_order().await;
+    let (mut graph, asked) = (StateGraph::<Digest>::new("digest"), Arc::new(Notify::new()));
+    let count = graph.add_worker_with(
+        "count",
+        asked.clone(),
+        async |asked: Arc<Notify>, _: String, _: Digest, cx: Cx| {
+            let ask = async |key: &str| cx.interrupt::<bool>(key, "count it?").await;
+            tokio::join!(ask("once"), ask("twice"), async { asked.notify_one() });
+            Digest::update()
+        },
+    );
+    let sum_up = graph.add_node_with("sum_up", asked, async |asked: Arc<Notify>, _: Digest, _: Cx| {
+        asked.notified().await;
+        Err::<DigestUpdate, _>(NodeError::new("not yet"))
+    });
+    graph.add_fan_out(START, |digest: &Digest| digest.texts.clone(), count);
+    graph.add_edge(START, sum_up);
+    graph.add_edge(sum_up, END);
+    let graph = graph.compile().unwrap();
+    let graph = graph.with_checkpointer(SqliteCheckpointer::open(place.database()).unwrap());
+    let failed = graph.thread("d").run(Digest::update().texts(["one".to_owned()])).await;
+    assert!(failed.unwrap_err().to_string().contains("sum_up"));
+    let state = place.own(&["state", "d", "--json"]).await.ok().lines().remove(0);
+    let waits = |task: usize| state["tasks"][task]["waits"].as_array().unwrap().len();
+    assert_eq!((&state["next"], waits(0), waits(1)), (&json!(["sum_up", "count"]), 0, 2));
+    let resumed = json_of(&place.own(&["resume", "d"]).await.ok());
+    assert_eq!(resumed["summary"], "1 words in 1 texts");
 }
 
 /// A state like that of the program's graph `digest`.

@@ -40,6 +40,14 @@ async fn a_thread_is_replayed_without_its_model_and_its_files() {
 }
 
 #[tokio::test]
+async fn the_help_describes_the_output_of_a_replay() {
+    let place = Place::new();
+    let help = place.run(&["replay", "--help"]).await.ok().stdout;
+    assert!(help.contains("Print JSON: one object per line") && !help.contains("then `final`"), "{help}");
+    assert!(!help.contains("--quiet") && !help.contains("stored with the thread"), "{help}");
+}
+
+#[tokio::test]
 async fn a_changed_configuration_is_reported_where_it_counts() {
     let place = Place::new();
     recorded(&place).await;

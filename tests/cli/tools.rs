@@ -138,6 +138,12 @@ async fn only_the_chosen_tools_are_there() {
     assert_eq!(names(&requests[3]), [""; 0]);
     let wrong = place.run(&["run", "go", "--tools", "read,nope"]).await;
     wrong.refused(2, "unknown tool or group of tools `nope`; see `superstep tools`");
+    for name in ["memory", "record_to_memory"] {
+        let wrong = place.run(&["run", "hi", "--tools", &format!("read,{name}")]).await;
+        let error =
+            format!("`{name}` is not among the tools to choose: `memory.tools` switches those of a memory");
+        wrong.refused(2, &error);
+    }
     place.file("bad.toml", "tools = \"read\"\n");
     place.run(&["run", "go", "--config", "bad.toml"]).await.refused(
         2,

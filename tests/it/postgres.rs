@@ -78,6 +78,11 @@ impl Checkpointer for Real {
         real(self, move |store| block_on(store.lease(&thread)))
     }
 
+    fn has_writer(&self, thread: &ThreadId) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let thread = thread.clone();
+        real(self, move |store| block_on(store.has_writer(&thread)))
+    }
+
     fn load(
         &self,
         thread: &ThreadId,

@@ -63,6 +63,20 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// [`CheckpointError::Busy`] if the thread has another writer.
     fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>>;
 
+    /// Returns whether the thread has a writer, in this process or another one. A backend that was opened for reading must know it too.
+    ///
+    /// The default implementation takes the [lease](Self::lease) for a moment.
+    fn has_writer(&self, thread: &ThreadId) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let lease = self.lease(thread);
+        Box::pin(async {
+            match lease.await {
+                Ok(_) => Ok(false),
+                Err(CheckpointError::Busy { .. }) => Ok(true),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
     /// Loads the checkpoint `at`, or the head. `None` if the thread or checkpoint does not exist.
     fn load(
         &self,

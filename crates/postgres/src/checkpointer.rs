@@ -117,6 +117,11 @@ impl Checkpointer for PostgresCheckpointer {
         })
     }
 
+    fn has_writer(&self, thread: &ThreadId) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let (database, thread) = (self.open.database.clone(), thread.clone());
+        Box::pin(self.open.run(async move { leases::is_held(&database, &thread).await }))
+    }
+
     fn load(
         &self,
         thread: &ThreadId,

@@ -118,6 +118,23 @@ pub(crate) async fn acquire(open: Open, thread: ThreadId) -> Result<LeaseGuard, 
     Ok(LeaseGuard { database: open.database, service: open.service, thread, token })
 }
 
+/// Returns whether this opening of the database, or another one, is the writer of a thread.
+pub(crate) async fn is_held(database: &Database, thread: &ThreadId) -> Result<bool, CheckpointError> {
+    let is_own = database.held.lock().contains_key(thread);
+    let action = || format!("find the writer of thread `{thread}`");
+    Ok(is_own || repeated!(database, action(), |_nth| is_leased(database, thread))?)
+}
+
+/// Returns whether another opening has the lease of a thread. A row of this one is left of a lease that is released right now.
+async fn is_leased(database: &Database, thread: &ThreadId) -> Result<bool, Failed> {
+    let session = database.session().await?;
+    let name = name_of(thread);
+    let mut query = Query::new();
+    query.sql("SELECT FROM leases WHERE hash = sha256(").bytes(&name);
+    query.sql(") AND expires_at >= clock_timestamp() AND owner <> ").text(&database.owner);
+    Ok(query.row(session.client()).await?.is_some())
+}
+
 /// Takes the lease of a thread, if it is free or its time is over; `None` otherwise.
 async fn take(database: &Database, thread: &ThreadId) -> Result<Option<i64>, Failed> {
     let session = database.session().await?;

@@ -327,6 +327,10 @@ impl Checkpointer for SealedCheckpointer {
         })
     }
 
+    fn has_writer(&self, thread: &ThreadId) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        self.inner.has_writer(thread)
+    }
+
     fn load(
         &self,
         thread: &ThreadId,

@@ -52,7 +52,9 @@ impl Locks {
     /// Creates the locks of a database; `shared` if other processes may open it.
     pub(crate) fn new(place: Arc<Location>, shared: bool) -> Self {
         let folder = match &*place {
-            Location::File(database) if shared => Some(LockFolder::new(folder_of(database))),
+            Location::File(database) | Location::ReadOnly(database) if shared => {
+                Some(LockFolder::new(folder_of(database)))
+            }
             _ => None,
         };
         Self { place, folder, held: Mutex::default(), count: AtomicUsize::new(0) }
@@ -79,6 +81,16 @@ impl Locks {
             lock.held = Some(held.ok_or_else(|| CheckpointError::Busy { thread: thread.clone() })?);
         }
         Ok(lock)
+    }
+
+    /// Returns whether the thread has a writer. Creates no file.
+    pub(crate) fn is_held(&self, thread: &ThreadId) -> Result<bool, CheckpointError> {
+        let key = Key::of(thread);
+        if self.held().contains(&key) {
+            return Ok(true);
+        }
+        let Some(folder) = &self.folder else { return Ok(false) };
+        folder.is_held(&key).map_err(|(path, cause)| error::cannot_lock(&path, cause))
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeSet<Key>> {
@@ -122,6 +134,24 @@ fn open(folder: &Path, path: &Path) -> io::Result<Option<File>> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+/// Opens a file of the folder for reading; `None` if there is none.
+///
+/// # Errors
+/// Also if it is not a regular file, or the folder is a link: opening a pipe would wait for its writer.
+fn existing(folder: &Path, path: &Path) -> io::Result<Option<File>> {
+    let file_type = |place| fs::symlink_metadata(place).map(|found| found.file_type());
+    match (file_type(folder), file_type(path)) {
+        (Err(cause), _) | (_, Err(cause)) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+        (Ok(parent), Ok(file)) if parent.is_dir() && file.is_file() => {}
+        (Err(cause), _) | (_, Err(cause)) => return Err(cause),
+        _ => return Err(io::Error::other("it is not a regular file in a folder; remove it")),
+    }
+    match File::open(path) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
         opened => opened.map(Some),
     }

@@ -165,6 +165,11 @@ impl Checkpointer for SqliteCheckpointer {
         Box::pin(async move { self.locks.acquire(&thread).map(Lease::new) })
     }
 
+    fn has_writer(&self, thread: &ThreadId) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move { self.locks.is_held(&thread) })
+    }
+
     fn load(
         &self,
         thread: &ThreadId,

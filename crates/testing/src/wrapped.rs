@@ -57,6 +57,11 @@ pub trait Wrapper: Send + Sync + 'static {
         self.store().lease(thread)
     }
 
+    /// See [`Checkpointer::has_writer`].
+    fn has_writer(&self, thread: &ThreadId) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        self.store().has_writer(thread)
+    }
+
     /// See [`Checkpointer::load`].
     fn load(
         &self,
@@ -211,6 +216,10 @@ pub struct Wrapped<W>(pub W);
 impl<W: Wrapper> Checkpointer for Wrapped<W> {
     fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
         self.0.lease(thread)
+    }
+
+    fn has_writer(&self, thread: &ThreadId) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        self.0.has_writer(thread)
     }
 
     fn load(

@@ -16,8 +16,8 @@ use crate::{
         memory::MemoryCommand,
         new::NewArgs,
         shared::{
-            DatabaseArgs, Format, KeepArgs, LocationArgs, LogArgs, ReplayedArgs, ThreadArgs, TurnArgs,
-            TwoStatesArgs,
+            AgentArgs, DatabaseArgs, Format, KeepArgs, LocationArgs, LogArgs, ReplayedArgs, ThreadArgs,
+            TurnArgs, TwoStatesArgs,
         },
         storage::DbCommand,
         values::{Stdin, checkpoint, new_thread_name, stdin, thread_name, user_name},
@@ -402,9 +402,12 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     pub(crate) current_tools: bool,
     #[command(flatten)]
-    pub(crate) location: LocationArgs,
+    pub(crate) database: DatabaseArgs,
     #[command(flatten)]
-    pub(crate) turn: TurnArgs,
+    pub(crate) agent: AgentArgs,
+    /// Do not use a long-term memory.
+    #[arg(long)]
+    pub(crate) no_memory: bool,
 }
 
 #[derive(Args, Debug)]

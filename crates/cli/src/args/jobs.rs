@@ -9,6 +9,7 @@ use superstep::{
 };
 
 use crate::args::{
+    db::{DbArg, VARIABLE, database},
     decisions::DecisionArgs,
     shared::{AgentArgs, LocationArgs, OwnDatabaseArgs},
     values::{Stdin, age, new_thread_name, schedule_name, stdin, thread_name},
@@ -51,8 +52,12 @@ pub(crate) struct WorkerArgs {
     /// Run the threads of this database although this program did not create it on this machine.
     #[arg(long)]
     pub(crate) trust: bool,
-    #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
+    /// Print only warnings and errors.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// The database.
+    #[arg(long, value_name = "URL", env = VARIABLE, hide_env = true, value_parser = database())]
+    pub(crate) db: Option<DbArg>,
 }
 
 fn limit(text: &str) -> Result<(String, u16), String> {
@@ -168,6 +173,8 @@ pub(crate) struct AgentJobAnswerArgs {
     /// The thread.
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
+    #[command(flatten)]
+    pub(crate) due: DueArgs,
     #[command(flatten)]
     pub(crate) database: OwnDatabaseArgs,
     #[command(flatten)]
@@ -321,9 +328,21 @@ pub(crate) struct SendArgs {
     pub(crate) trust: bool,
 }
 
-/// The order and the time of a job.
+/// The order and the time of a job, and its request.
 #[derive(Args, Debug)]
 pub(crate) struct OrderArgs {
+    #[command(flatten)]
+    pub(crate) due: DueArgs,
+    /// The id of the request: repeated jobs of one id do nothing.
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) id: Option<String>,
+    #[command(flatten)]
+    pub(crate) database: OwnDatabaseArgs,
+}
+
+/// The order and the time of jobs.
+#[derive(Args, Debug)]
+pub(crate) struct DueArgs {
     /// The priority: jobs with smaller numbers run first.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i16,
@@ -333,14 +352,9 @@ pub(crate) struct OrderArgs {
     /// Jobs with the same key run one after another.
     #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) key: Option<String>,
-    /// The id of the request: repeated jobs of one id do nothing.
-    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
-    pub(crate) id: Option<String>,
     /// The number of attempts after which a job that fails is dead.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) attempts: u8,
-    #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
 }
 
 #[derive(Args, Debug)]

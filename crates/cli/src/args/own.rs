@@ -22,6 +22,9 @@ Environment:
   SUPERSTEP_REQUIRE_ENCRYPTION    `true` refuses what is not encrypted
   SUPERSTEP_STATE_DIR             the folder that records your own databases
   RUST_LOG                        as `--log`
+  OTEL_EXPORTER_OTLP_ENDPOINT     the collector of OpenTelemetry for traces and metrics
+  OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT
+                                  `SPAN_ONLY` exports prompts, replies, arguments and results of agents
   NO_COLOR                        no colours
 
 Exit codes:

@@ -66,7 +66,7 @@ async fn resume(args: AgentJobResumeArgs) -> Result<Exit, Failure> {
 
 /// Records decisions of the user, and sends a job for each of them.
 async fn answer(args: AgentJobAnswerArgs) -> Result<Exit, Failure> {
-    let AgentJobAnswerArgs { thread, database, decisions } = args;
+    let AgentJobAnswerArgs { thread, due, database, decisions } = args;
     if decisions.is_empty() {
         return Err(Failure::usage(
             "nothing is decided; use `--approve`, `--deny-all REASON` or another flag",
@@ -88,7 +88,8 @@ async fn answer(args: AgentJobAnswerArgs) -> Result<Exit, Failure> {
     let queue = Jobs::open(options).await?;
     let mut numbers = Vec::new();
     for (call, decision) in decided {
-        numbers.push(queue.answer(&graph, &thread, &call.interrupt, decision).send().await?);
+        let job = queue.answer(&graph, &thread, &call.interrupt, decision);
+        numbers.push(jobs::due(job, &due).send().await?);
     }
     jobs::sent(&numbers, &thread, database.json)
 }

@@ -8,7 +8,7 @@ use superstep::{
 use crate::{
     args::{
         db::DbArg,
-        jobs::{JobIdsArgs, JobListArgs, OrderArgs},
+        jobs::{DueArgs, JobIdsArgs, JobListArgs, OrderArgs},
     },
     config::location::Location,
     output::{
@@ -23,16 +23,21 @@ const ERROR: usize = 60;
 
 /// Stores a job, and prints its number and its thread.
 pub(crate) async fn send(job: NewJob<'_>, thread: &ThreadId, order: &OrderArgs) -> Result<Exit, Failure> {
-    let mut job =
-        job.priority(order.priority).attempts(order.attempts).delay(order.delay.unwrap_or_default());
-    if let Some(key) = &order.key {
-        job = job.key(key);
-    }
+    let mut job = due(job, &order.due);
     if let Some(id) = &order.id {
         job = job.id(id);
     }
     let number = job.send().await?;
     sent(&[number], thread, order.database.json)
+}
+
+/// Sets the order and the time of a job.
+pub(crate) fn due<'a>(job: NewJob<'a>, args: &DueArgs) -> NewJob<'a> {
+    let job = job.priority(args.priority).attempts(args.attempts).delay(args.delay.unwrap_or_default());
+    match &args.key {
+        Some(key) => job.key(key),
+        None => job,
+    }
 }
 
 /// Prints the numbers of sent jobs and their thread.
@@ -128,12 +133,18 @@ async fn each(
     change: impl AsyncFn(&Jobs, JobId) -> Result<Option<&'static str>, Failure>,
 ) -> Result<Exit, Failure> {
     let jobs = Jobs::open(location(args.database.db)?.queue()?).await?;
-    let mut done = Vec::new();
+    let (mut done, mut failed) = (Vec::new(), None);
     for id in args.jobs {
-        let now = change(&jobs, id).await?.ok_or_else(|| unknown(id, why_not))?;
-        done.push((id, now));
+        match change(&jobs, id).await.and_then(|now| now.ok_or_else(|| unknown(id, why_not))) {
+            Ok(now) => done.push((id, now)),
+            Err(failure) => {
+                failed = Some(failure);
+                break;
+            }
+        }
     }
-    report(&done, args.database.json)
+    let reported = report(&done, args.database.json);
+    failed.map_or(reported, Err)
 }
 
 fn unknown(id: JobId, why: &str) -> Failure {

@@ -14,6 +14,7 @@ use superstep::{
 
 use crate::{
     args::command_line::RevertArgs,
+    commands::thread_admin::allowed,
     config::{
         location::{self, Location},
         remembered::Remembered,
@@ -25,7 +26,7 @@ use crate::{
         table::{lines, print},
         text::{printable_line, quoted},
     },
-    session::{approve::confirm, snapshots, stored_graph::graph},
+    session::{snapshots, stored_graph::graph},
 };
 
 /// The key of the tools' folder in the metadata of a checkpoint.
@@ -48,10 +49,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     let graph = graph()?.with_checkpointer(store.clone());
     let to = CheckpointId(args.to);
     let asked = format!("restore the files of thread `{}` to checkpoint {to}", printable_line(name));
-    let sure = confirm(&format!("This will {asked}."), args.yes);
-    if !sure.map_err(|cause| {
-        Failure::new(Exit::Failed, format!("cannot ask at the terminal: {cause}; use `--yes`"))
-    })? {
+    if !allowed(&asked, args.yes)? {
         return Ok(Exit::Interrupted);
     }
     // No run may change files, or the thread, in between.

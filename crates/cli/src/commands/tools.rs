@@ -11,7 +11,7 @@ use crate::{
         file,
         location::Location,
         memory::Memory,
-        tools::{GROUPS, SERVER, group},
+        tools::{GROUPS, MEMORY, SERVER, group},
     },
     output::{
         exit::{Exit, Failure},
@@ -38,7 +38,7 @@ pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
         let asks = |tool: &Arc<dyn Tool>| tool.approval(&json!({})).is_some();
         server.tools().into_iter().map(|tool| (name.clone(), asks(&tool), tool)).collect::<Vec<_>>()
     };
-    let of_memory = memory.into_iter().flatten().map(|tool| ("memory".to_owned(), false, tool));
+    let of_memory = memory.into_iter().flatten().map(|tool| (MEMORY.to_owned(), false, tool));
     let tools: Vec<_> = own.chain(of_memory).chain(servers.iter().flat_map(of_server)).collect();
     for server in &servers {
         // Unusable tools, and other notes.

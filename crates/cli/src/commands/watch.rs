@@ -12,9 +12,7 @@ use std::{
 use futures::{StreamExt as _, stream::BoxStream};
 use serde_json::json;
 use superstep::{
-    CheckpointId, Checkpointer, History, RunOptions, ThreadId,
-    checkpoint::{CheckpointError, CheckpointMeta},
-    node::NodeName,
+    CheckpointId, Checkpointer, History, RunOptions, ThreadId, checkpoint::CheckpointMeta, node::NodeName,
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -111,15 +109,14 @@ pub(crate) async fn watch_of(
             print_note(&format!("thread `{thread}` is finished"));
             return Ok(Exit::Ok);
         }
-        let mut unfinished = snapshot.tasks.iter().filter(|task| !task.is_done);
-        if unfinished.all(|task| !task.interrupts.is_empty()) {
+        if snapshot.only_waits() {
             print_note(&waits(&snapshot));
             return Ok(Exit::Waiting);
         }
         if is_idle {
             return Err(stopped(location, &thread, &snapshot));
         }
-        is_idle = !is_running(location, &thread).await?;
+        is_idle = !store.has_writer(&thread).await?;
         if is_idle {
             // It may have ended since the head was read.
             continue;
@@ -141,15 +138,6 @@ async fn next(changes: &mut Option<BoxStream<'static, ()>>) {
     }
     *changes = None;
     pending().await
-}
-
-/// Returns whether a process is the writer of the thread.
-async fn is_running(location: &Location, thread: &ThreadId) -> Result<bool, Failure> {
-    match location.open()?.lease(thread).await {
-        Ok(_) => Ok(false),
-        Err(CheckpointError::Busy { .. }) => Ok(true),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// The error for an unfinished thread that no process runs.

@@ -8,8 +8,13 @@ use serde::{
 };
 use superstep::mcp::McpConfig;
 
+use crate::config::memory::Memory;
+
 /// The prefix of an MCP server's name that makes it the name of a group.
 pub(crate) const SERVER: &str = "mcp.";
+
+/// The name of the group of a memory's tools, which the memory itself switches.
+pub(crate) const MEMORY: &str = "memory";
 
 /// The groups of tools, and whether they require approval.
 pub(crate) const GROUPS: [(&str, &[&str], bool); 6] = [
@@ -33,6 +38,13 @@ pub(crate) fn check(names: &[String], servers: &BTreeMap<String, McpConfig>) -> 
     };
     match names.iter().find(|name| !is_known(name)) {
         None => Ok(()),
+        Some(name)
+            if name == MEMORY || Memory::default().tools().iter().any(|tool| tool.spec().name == *name) =>
+        {
+            Err(format!(
+                "`{name}` is not among the tools to choose: `memory.tools` switches those of a memory"
+            ))
+        }
         Some(name) => Err(format!("unknown tool or group of tools `{name}`; see `superstep tools`")),
     }
 }

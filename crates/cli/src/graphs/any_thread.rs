@@ -119,6 +119,12 @@ impl AnySnapshot {
     pub(crate) fn interrupts(&self) -> impl Iterator<Item = &Interrupt> {
         self.tasks.iter().flat_map(|task| &task.interrupts)
     }
+
+    /// Returns whether questions wait for an answer, and no pending task is without one.
+    pub(crate) fn only_waits(&self) -> bool {
+        let mut pending = self.tasks.iter().filter(|task| !task.is_done);
+        self.interrupts().next().is_some() && pending.all(|task| !task.interrupts.is_empty())
+    }
 }
 
 /// A thread of a typed graph.

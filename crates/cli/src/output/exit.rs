@@ -5,6 +5,7 @@ use std::{
     fmt,
     io::{self, Write},
     panic::{self, AssertUnwindSafe},
+    path::Path,
     process::ExitCode,
 };
 
@@ -69,6 +70,11 @@ impl Failure {
     /// Creates the failure of a system without random numbers.
     pub(crate) fn no_randomness(cause: &dyn fmt::Display) -> Self {
         Self::new(Exit::Failed, format!("the system has no random numbers: {cause}"))
+    }
+
+    /// Creates the failure of a folder of tools that cannot be used.
+    pub(crate) fn unusable_folder(folder: &Path, cause: &dyn fmt::Display) -> Self {
+        Self::usage(format!("cannot work in `{}`: {cause}", folder.display()))
     }
 
     /// Creates a failure from an error with its causes.

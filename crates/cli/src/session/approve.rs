@@ -159,7 +159,7 @@ fn page(text: &str) -> io::Result<()> {
     write!(anstream::stderr(), "{text}")
 }
 
-/// Asks for confirmation of an irreversible action. Without a terminal, returns the command line's flag.
+/// Asks for confirmation of an irreversible action. Without a terminal the command line counts as the confirmation.
 pub(crate) fn confirm(what: &str, args_say_yes: bool) -> io::Result<bool> {
     if args_say_yes || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Ok(true);

@@ -21,8 +21,7 @@ const EARLIER_HISTORY: &str = ".superstep/history";
 
 /// Returns a history for graphs that are only inspected.
 pub(crate) fn placeholder_history(cwd: &Path) -> Result<HistoryFiles, Failure> {
-    HistoryFiles::new(cwd, EARLIER_HISTORY)
-        .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
+    HistoryFiles::new(cwd, EARLIER_HISTORY).map_err(|cause| Failure::unusable_folder(cwd, &cause))
 }
 
 /// Notes that turns stored by an earlier version in this folder are not consolidated.

@@ -135,7 +135,7 @@ impl OwnRun<'_> {
                 Ok(Exit::Waiting)
             }
             _ => {
-                print_note(&format!("interrupted; resume with: {resume}"));
+                print_note(&format!("{}; resume with: {resume}", stopped(status)));
                 Ok(Exit::Interrupted)
             }
         }
@@ -166,6 +166,14 @@ impl OwnRun<'_> {
             message.push_str(&format!("\nresume with: {resume}"));
         }
         Failure { exit, message }
+    }
+}
+
+/// Returns the word for the status of a run that was stopped by a node, or by the user.
+fn stopped(status: &str) -> &str {
+    match status {
+        "drained" => status,
+        _ => "interrupted",
     }
 }
 
@@ -215,4 +223,17 @@ fn write_line(value: &Value) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(json_line(value)?.as_bytes())?;
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use superstep::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_a_node_drained_was_not_interrupted() {
+        let shown = |status: Status| stopped(status.as_str());
+        assert_eq!((shown(Status::Drained), shown(Status::Cancelled)), ("drained", "interrupted"));
+    }
 }

@@ -8,8 +8,7 @@ use crate::output::exit::{Exit, Failure};
 
 /// Returns their storage.
 pub(crate) fn open(cwd: &Path) -> Result<SpillFiles, Failure> {
-    SpillFiles::new(cwd, RESULTS)
-        .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
+    SpillFiles::new(cwd, RESULTS).map_err(|cause| Failure::unusable_folder(cwd, &cause))
 }
 
 /// Deletes those of a thread.

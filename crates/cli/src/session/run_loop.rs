@@ -210,7 +210,13 @@ impl Setup<'_> {
             let asked = head.iter().flat_map(|head| &head.tasks).flat_map(|task| &task.interrupts);
             let message = match Waiting::of(asked) {
                 Ok(waiting) if !waiting.is_empty() => {
-                    format!("thread `{thread}` waits for a decision\n{}", self.waits(&waiting))
+                    // The stored question is not the tool's own text, which `resume` shows.
+                    let calls = waiting.iter().map(|call| {
+                        let (id, tool) = (printable_line(&call.id), printable_line(&call.request.tool));
+                        format!("call `{id}` of {tool}")
+                    });
+                    let calls = calls.collect::<Vec<_>>().join(", ");
+                    format!("thread `{thread}` waits for a decision about {calls}; decide with: {resume}")
                 }
                 _ => {
                     let shown = |node: &NodeName| format!("`{}`", printable_line(node.as_str()));

@@ -17,7 +17,7 @@ use crate::output::exit::{Exit, Failure};
 pub(crate) fn open(cwd: &Path) -> Result<FileSnapshots, Failure> {
     Workspace::open(cwd)
         .and_then(|workspace| FileSnapshots::new(&workspace))
-        .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
+        .map_err(|cause| Failure::unusable_folder(cwd, &cause))
 }
 
 /// Deletes the snapshots of a thread.

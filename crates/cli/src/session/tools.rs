@@ -55,8 +55,7 @@ pub(crate) fn check_rules(rules: &[PermissionRule], tools: &[Arc<dyn Tool>]) -> 
 }
 
 pub(crate) fn all(cwd: &Path) -> Result<Vec<Arc<dyn Tool>>, Failure> {
-    superstep::tools::all(cwd, || SystemClock.now_ms())
-        .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
+    superstep::tools::all(cwd, || SystemClock.now_ms()).map_err(|cause| Failure::unusable_folder(cwd, &cause))
 }
 
 #[cfg(test)]

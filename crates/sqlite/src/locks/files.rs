@@ -13,7 +13,7 @@ use superstep_checkpoint::ThreadId;
 
 #[cfg(unix)]
 use super::is_at;
-use super::open;
+use super::{existing, open};
 
 /// The number of attempts while other processes create and remove the file.
 const TRIES: u32 = 1000;
@@ -41,6 +41,17 @@ impl LockFolder {
     pub(super) fn acquire(&self, key: &Key) -> Result<Option<FileLock>, (PathBuf, io::Error)> {
         let path = self.0.join(&key.0);
         FileLock::acquire(&self.0, &path).map_err(|cause| (path, cause))
+    }
+
+    /// Returns whether a process or connection has locked a thread.
+    pub(super) fn is_held(&self, key: &Key) -> Result<bool, (PathBuf, io::Error)> {
+        let path = self.0.join(&key.0);
+        let held = existing(&self.0, &path).and_then(|file| match file.map(|file| file.try_lock_shared()) {
+            None | Some(Ok(())) => Ok(false),
+            Some(Err(TryLockError::WouldBlock)) => Ok(true),
+            Some(Err(TryLockError::Error(cause))) => Err(cause),
+        });
+        held.map_err(|cause| (path, cause))
     }
 }
 
@@ -138,7 +149,9 @@ mod tests {
         let (folder, key) = (LockFolder::new(place.path().join("locks")), Key::of(&"t".into()));
         let held = folder.acquire(&key).unwrap();
         assert!(held.is_some() && folder.acquire(&key).unwrap().is_none());
+        assert!(folder.is_held(&key).unwrap());
         drop(held);
+        assert!(!folder.is_held(&key).unwrap());
         assert!(folder.acquire(&key).unwrap().is_some());
     }
 

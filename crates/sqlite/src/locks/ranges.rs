@@ -71,8 +71,20 @@ impl LockFolder {
 
     /// Locks a thread; `None` if another process or connection has locked it.
     pub(super) fn acquire(&self, key: &Key) -> Result<Option<HeldByte>, (PathBuf, io::Error)> {
-        let path = self.folder.join(format!("{:02x}", key.file));
+        let path = self.path_of(key);
         self.locked(key, &path).map_err(|cause| (path, cause))
+    }
+
+    /// Returns whether a process or connection has locked a thread.
+    pub(super) fn is_held(&self, key: &Key) -> Result<bool, (PathBuf, io::Error)> {
+        let path = self.path_of(key);
+        let file = super::existing(&self.folder, &path);
+        let held = file.and_then(|file| file.map_or(Ok(false), |file| is_locked(&file, key.byte)));
+        held.map_err(|cause| (path, cause))
+    }
+
+    fn path_of(&self, key: &Key) -> PathBuf {
+        self.folder.join(format!("{:02x}", key.file))
     }
 
     fn locked(&self, key: &Key, path: &Path) -> io::Result<Option<HeldByte>> {
@@ -159,19 +171,23 @@ impl Drop for LockFile {
 
 /// Locks, shares or unlocks one byte; `false` if another open file has locked it.
 fn set_lock(file: &File, kind: c_int, byte: i64) -> io::Result<bool> {
-    let short = |constant: c_int| libc::c_short::try_from(constant).expect("these constants are small");
-    let range = libc::flock {
-        l_type: short(kind),
-        l_whence: short(libc::SEEK_SET),
-        l_start: byte,
-        l_len: 1,
-        l_pid: 0,
-    };
-    match fcntl(file, FcntlArg::F_OFD_SETLK(&range)) {
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&range(kind, byte))) {
         Ok(_) => Ok(true),
         Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
         Err(cause) => Err(cause.into()),
     }
+}
+
+/// Returns whether another open file has locked or shares one byte.
+fn is_locked(file: &File, byte: i64) -> io::Result<bool> {
+    let mut found = range(libc::F_WRLCK, byte);
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut found))?;
+    Ok(c_int::from(found.l_type) != libc::F_UNLCK)
+}
+
+fn range(kind: c_int, byte: i64) -> libc::flock {
+    let short = |constant: c_int| libc::c_short::try_from(constant).expect("these constants are small");
+    libc::flock { l_type: short(kind), l_whence: short(libc::SEEK_SET), l_start: byte, l_len: 1, l_pid: 0 }
 }
 
 #[cfg(test)]
@@ -208,6 +224,25 @@ mod tests {
         assert_eq!(files(&path), usize::from(FILES));
         drop(two);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_lock_is_found_without_a_file_of_ones_own() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("locks");
+        let [one, two] = [LockFolder::new(path.clone()), LockFolder::new(path.clone())];
+        assert!(!two.is_held(&key(3, 7)).unwrap() && !path.exists());
+        let held = one.acquire(&key(3, 7)).unwrap().unwrap();
+        assert!(two.is_held(&key(3, 7)).unwrap());
+        assert!(!two.is_held(&key(3, 8)).unwrap() && !two.is_held(&key(4, 7)).unwrap());
+        assert_eq!(files(&path), 1);
+        drop(held);
+        assert!(!two.is_held(&key(3, 7)).unwrap());
+        // A link is not followed.
+        drop(one);
+        fs::write(place.path().join("03"), "").unwrap();
+        std::os::unix::fs::symlink(place.path(), &path).unwrap();
+        assert!(two.is_held(&key(3, 7)).is_err_and(|(path, _)| path.ends_with("locks/03")));
     }
 
     #[test]

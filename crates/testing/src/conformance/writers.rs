@@ -30,11 +30,15 @@ fn assert_busy(lease: Result<Lease, CheckpointError>, on: &ThreadId) {
 
 async fn a_thread_has_one_writer_at_a_time(store: Store) {
     let [one, other] = [ThreadId::from("one"), ThreadId::from("other")];
+    let has_writer = async |thread| store.has_writer(thread).await.expect("the writer is known");
+    assert!(!has_writer(&one).await);
     let lease = store.lease(&one).await.expect("nobody has it");
     assert_busy(store.lease(&one).await, &one);
+    assert!(has_writer(&one).await && !has_writer(&other).await);
     let _other = store.lease(&other).await.expect("nobody has it");
     assert_busy(store.lease(&one).await, &one);
     drop(lease);
+    assert!(!has_writer(&one).await && has_writer(&other).await);
     for _ in 0..3 {
         let lease = store.lease(&one).await.expect("it was given back");
         assert_busy(store.lease(&one).await, &one);

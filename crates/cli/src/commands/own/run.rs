@@ -67,13 +67,12 @@ pub(crate) async fn resume(args: OwnResumeArgs, program: &str, graphs: &GraphSet
         let run = location.command("run", &[owned.graph.name(), "--thread", &name]);
         return Err(Failure::new(Exit::Thread, format!("{what}; run it again with: {run} --input JSON")));
     }
-    let interrupts: Vec<Interrupt> = snapshot.interrupts().cloned().collect();
     let store = location.open_to_run(Some(&owned.name), turn.trust).await?;
     let cancel = CancellationToken::new();
     let opened = owned.graph.open(store, owned.options.clone().at(at).cancel(cancel.clone()));
     let shown = own_run(&location, &turn, owned.graph.name(), &owned.name, &cancel, &*opened);
-    if at.is_none() && !interrupts.is_empty() && interrupts.len() == snapshot.next.len() {
-        // Nothing else can run.
+    if at.is_none() && snapshot.only_waits() {
+        let interrupts: Vec<Interrupt> = snapshot.interrupts().cloned().collect();
         print_note(&questions(&location, &owned.name, &interrupts));
         return Ok(Exit::Waiting);
     }

@@ -14,8 +14,8 @@ use crate::{
 
 /// Runs jobs until a signal, or until none is due.
 pub(crate) async fn worker(args: WorkerArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let WorkerArgs { graphs: named, limit, runs, trust, database } = args;
-    let location = Arc::new(Location::of_program(program, database.db)?);
+    let WorkerArgs { graphs: named, limit, runs, trust, quiet, db } = args;
+    let location = Arc::new(Location::of_program(program, db)?);
     let options = location.queue()?;
     let chosen = match named.is_empty() {
         true => graphs.all().to_vec(),
@@ -44,5 +44,5 @@ pub(crate) async fn worker(args: WorkerArgs, program: &str, graphs: &GraphSet) -
         .admit(move |thread: ThreadId| ready(here.check_job(&thread).map_err(|failure| failure.message)));
     let names: Vec<_> = chosen.iter().map(|graph| format!("`{}`", graph.name())).collect();
     let what = format!("taking jobs for {} from `{}`", names.join(", "), location.db());
-    work(worker, &runs, &what, database.json).await
+    work(worker, &runs, &what, quiet).await
 }

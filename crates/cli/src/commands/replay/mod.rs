@@ -23,7 +23,11 @@ use self::{
     turns::Turns,
 };
 use crate::{
-    args::{command_line::ReplayArgs, shared::ReplayedArgs, values::thread_name},
+    args::{
+        command_line::ReplayArgs,
+        shared::{DatabaseArgs, ReplayedArgs, TurnArgs},
+        values::thread_name,
+    },
     config::location::Location,
     output::{
         exit::{Exit, Failure},
@@ -42,8 +46,10 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
 }
 
 async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, Failure> {
-    let ReplayArgs { cases, live_model, live_tools, current_tools, location, turn } = args;
+    let ReplayArgs { cases, live_model, live_tools, current_tools, database, agent, no_memory } = args;
     let ReplayedArgs { target, all, review: reviews, accept, from, to, strict } = cases;
+    let DatabaseArgs { location, json } = database;
+    let turn = TurnArgs { agent, no_memory, json, ..TurnArgs::default() };
     let location = Location::new(location)?;
     let (from, to) = (from.map(CheckpointId), to.map(CheckpointId));
     let turns =
@@ -57,8 +63,7 @@ async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, 
         let rerecord = |store, thread: ThreadId, target| {
             async move { turns.rerecord(store, &thread, target).await }.boxed_local()
         };
-        let (json, is_own) = (turn.json, &is_own);
-        let replayer = Replayer { is_own, replay: &replay, rerecord: &rerecord, json, strict };
+        let replayer = Replayer { is_own: &is_own, replay: &replay, rerecord: &rerecord, json, strict };
         return match all {
             true => Cases::of(&location, target.as_deref())?.replay(&replayer).await,
             false => review(&location, target.as_deref(), accept, &replayer).await,
@@ -74,7 +79,7 @@ async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, 
         return Err(location.unknown(&name));
     }
     let (replayed, tools) = turns.run(store, &thread).await?;
-    show(&name, &replayed, tools, turn.json)?;
+    show(&name, &replayed, tools, json)?;
     ended(&name, &replayed, strict)
 }
 
