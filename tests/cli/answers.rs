@@ -357,7 +357,7 @@ async fn a_thread_continues_from_an_older_checkpoint_on_its_own_branch() {
     assert_eq!(texts(&server.requests()[3]), ["first", "one", "second"]);
 
     let over = format!(
-        "at checkpoint {first} of thread `t` a turn is over; ask behind it with: superstep run --thread t --from {first} \"...\""
+        "no turn is in progress at checkpoint {first} of thread `t`; start a new one from it with: superstep run --thread t --from {first} \"...\""
     );
     place.run(&["resume", "t", "--from", &first]).await.refused(5, &over);
     let unknown = "SS111: thread `t` has no checkpoint 99; its history lists those it has";

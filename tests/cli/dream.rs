@@ -220,8 +220,8 @@ async fn foreign_turns_are_not_consolidated() {
     let flags = flags(&server);
     let run = ["run", "hello", "--config", "agent.toml"];
     let ran = place.run(&with(&run, &flags)).await.ok();
-    let note = "`.superstep/history` of this folder is not read, since it may be anybody's; turns are written down in your state \
-                folder now: move the folders of its users there if you wrote them, or remove it";
+    let note = "`.superstep/history` of this folder is not read, because it may come from someone else; turns are now stored in your state \
+                folder: move the folders of its users there if you wrote them, or remove it";
     assert!(ran.stderr.contains(note) && !ran.stderr.contains("dreamt"), "{}", ran.stderr);
     let ran = place.run(&with(&run, &flags)).await.ok();
     assert!(ran.stderr.contains("consolidated 2 turns of `me`"), "{}", ran.stderr);

@@ -48,7 +48,8 @@ async fn a_worker_runs_the_jobs_that_the_program_sends() {
     assert_eq!(run(&["jobs", "retry", &id]).await.ok().stdout, format!("job {id}: due now\n"));
     assert_eq!(run(&["jobs", "cancel", &id]).await.ok().stdout, format!("job {id}: removed\n"));
     let gone = run(&["jobs", "cancel", &id]).await;
-    assert!(gone.code == Some(5) && gone.stderr.contains("it is done, or never was"), "{gone:?}");
+    let unknown = format!("job {id} is unknown: it is finished or never existed");
+    assert!(gone.code == Some(5) && gone.stderr.contains(&unknown), "{gone:?}");
     let wrong = run(&["jobs", "answer", thread, "aprove", "true"]).await;
     assert!(wrong.code == Some(5) && wrong.stderr.contains("waits for an answer"), "{wrong:?}");
     // What was done before an unknown job is reported.

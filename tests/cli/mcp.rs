@@ -324,8 +324,8 @@ async fn a_replay_has_the_recorded_tools_of_a_server_unless_those_of_now_are_wan
     assert!(same.stdout.ends_with(whole) && same.stderr.is_empty(), "{same:?}");
     having(&["b", "c"]);
     let same = place.run(&replay).await.ok();
-    let note = "the replay has the tools of MCP servers that the thread recorded; they are others now: added `odd_c`; removed \
-                `odd_a`; `--current-tools` has those of now\n";
+    let note = "the replay uses the recorded tools of MCP servers, which differ from the current ones: added `odd_c`; removed \
+                `odd_a`; `--current-tools` uses the current ones\n";
     assert!(same.stdout.ends_with(whole), "{same:?}");
     assert_eq!(same.stderr, note);
     let same = place.run(&[&replay[..], &["--json", "--strict"]].concat()).await.ok();

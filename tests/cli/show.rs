@@ -356,6 +356,51 @@ async fn the_guide_names_every_command_flag_and_exit_code() {
 }
 
 #[tokio::test]
+async fn the_guide_describes_the_json_of_every_command() {
+    let place = Place::new();
+    let (_, table) =
+        include_str!("../../docs/cli.md").split_once("| command | object |\n|---|---|\n").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    let mut with_json = commands(&place).await;
+    // The events of these two are in a table of their own.
+    with_json.retain(|command| !["run", "resume"].contains(&&*command.name));
+    with_json.retain(|command| command.flags().any(|flag| flag == "--json"));
+    assert_table(table, "", &with_json);
+    for thread in ["a", "b"] {
+        place.run(&["run", "-q", "1 + 1", "--thread", thread]).await.ok();
+    }
+    place.file("a.thread.jsonl", &place.run(&["export", "a"]).await.ok().stdout);
+    for words in [
+        "threads",
+        "state a",
+        "diff a@2 @4",
+        "replay a",
+        "copy a c",
+        "import a.thread.jsonl --as d",
+        "prune a --keep-last 1",
+        "db check",
+        "db stats",
+        "db prune --keep-last 1",
+        "db vacuum",
+        "db migrate",
+        "delete b",
+        "presets",
+        "tools",
+    ] {
+        let args: Vec<_> = words.split(' ').chain(["--json"]).collect();
+        let object = place.run(&args).await.ok().lines().remove(0);
+        let is_of = |line: &&str| {
+            let name = line.trim_start_matches("| `").split('`').next().unwrap();
+            format!("{words} ").starts_with(&format!("{name} "))
+        };
+        let row = table.lines().find(is_of).unwrap();
+        for field in object.as_object().unwrap().keys() {
+            assert!(row.contains(&format!("`{field}`")), "`{words}` has the field `{field}`: {row}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn presets_are_listed_written_down_and_used() {
     let place = Place::new();
     let listed = place.run(&["presets"]).await.ok().stdout;

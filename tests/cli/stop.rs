@@ -24,7 +24,7 @@ async fn ctrl_c_ends_cleanly_and_shows_how_to_resume() {
     assert_eq!(ran.code, Some(130), "{ran:?}");
     assert_eq!(
         ran.stderr,
-        "\nstopping; once more to stop at once\ninterrupted; resume with: superstep resume t\n"
+        "\nstopping; press Ctrl-C again to stop at once\ninterrupted; resume with: superstep resume t\n"
     );
     let last = ran.lines().pop().unwrap();
     assert_eq!((&last["event"], &last["data"]["outcome"]), (&"final".into(), &"cancelled".into()));

@@ -149,7 +149,7 @@ async fn input_typed_before_a_question_does_not_answer_it() {
     // The same applies to changes that cannot be undone.
     let mut terminal = Terminal::typed_ahead("y\n", &mut place.command(&["delete", "t"]));
     terminal.sees("This will delete thread `t`, with every checkpoint.").await;
-    terminal.sees("Go on? [y/n]").await;
+    terminal.sees("Continue? [y/n]").await;
     terminal.types("n");
     assert_eq!(terminal.ends().await.code, Some(130));
     place.run(&["state", "t"]).await.ok();

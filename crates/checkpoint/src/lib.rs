@@ -50,7 +50,7 @@ pub mod internal {
         store::meaning::{vector_bytes, vector_of},
         store::scan::{Scanned, scan},
         store::words::{Candidate, best, ranked},
-        trace::request,
+        trace::in_span,
     };
 
     /// The JSON columns of databases.

@@ -9,7 +9,7 @@ use tracing::Instrument as _;
 use crate::ThreadId;
 
 /// Runs a request of a checkpointer to its database in a span: `commit`, `record`, `load` or `prune`. `request` receives the thread.
-pub fn request<'a, F: Future + Send + 'a>(
+pub fn in_span<'a, F: Future + Send + 'a>(
     system: &'static str,
     operation: &'static str,
     thread: &ThreadId,

@@ -10,7 +10,7 @@ use futures::{future::BoxFuture, stream::BoxStream};
 use superstep_checkpoint::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, HeadState, History, Lease, Loaded,
     LoadedHead, Prune, Storage, TaskKey, TaskRecord, ThreadId,
-    internal::{Heads, request},
+    internal::{Heads, in_span},
 };
 use superstep_state::RawJson;
 
@@ -128,7 +128,7 @@ impl Checkpointer for PostgresCheckpointer {
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
         let database = self.open.database.clone();
-        request("postgresql", "load", thread, |thread| {
+        in_span("postgresql", "load", thread, |thread| {
             self.open.run(async move { read::load(&database, &thread, at).await })
         })
     }
@@ -144,7 +144,7 @@ impl Checkpointer for PostgresCheckpointer {
 
     fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
         let (database, heads) = (self.open.database.clone(), self.heads.clone());
-        request("postgresql", "load", thread, |thread| {
+        in_span("postgresql", "load", thread, |thread| {
             self.open.run(async move {
                 let state = |row: &ThreadRow| lock(&heads).get(&thread, row);
                 let loaded = read::load_head(&database, &thread, state).await?;
@@ -171,7 +171,7 @@ impl Checkpointer for PostgresCheckpointer {
         records: Vec<(u32, TaskRecord)>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
         let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
-        request("postgresql", "record", thread, |thread| async move {
+        in_span("postgresql", "record", thread, |thread| async move {
             if records.is_empty() {
                 return Ok(());
             }
@@ -187,7 +187,7 @@ impl Checkpointer for PostgresCheckpointer {
     ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
         let (database, fence) = (self.open.database.clone(), self.open.fence(&task.thread));
         let key = task.clone();
-        request("postgresql", "record", &task.thread, |_| async move {
+        in_span("postgresql", "record", &task.thread, |_| async move {
             let new = NewRecord::of_effects(key, results)?;
             self.open.run(async move { write::add_effects(&database, &new, fence.as_ref()).await }).await
         })
@@ -200,7 +200,7 @@ impl Checkpointer for PostgresCheckpointer {
         next: Commit,
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
         let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
-        request("postgresql", "commit", thread, |thread| async move {
+        in_span("postgresql", "commit", thread, |thread| async move {
             let new = NewCheckpoint::new(thread, expected, &next)?;
             self.open.run(async move { write::commit_all(&database, &[new], fence.as_ref()).await }).await?;
             Ok(CheckpointId(expected.map_or(0, |id| id.0) + 1))
@@ -214,7 +214,7 @@ impl Checkpointer for PostgresCheckpointer {
         next: Vec<Commit>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
         let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
-        request("postgresql", "commit", thread, |thread| async move {
+        in_span("postgresql", "commit", thread, |thread| async move {
             let head = expected.map_or(0, |id| id.0);
             let expected = (0u64..).map(|nth| head.checked_add(nth).filter(|id| *id > 0).map(CheckpointId));
             let new = expected.zip(&next).map(|(head, next)| NewCheckpoint::new(thread.clone(), head, next));
@@ -291,7 +291,7 @@ impl Checkpointer for PostgresCheckpointer {
         prune: Prune,
     ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
         let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
-        request("postgresql", "prune", thread, |thread| {
+        in_span("postgresql", "prune", thread, |thread| {
             self.open
                 .run(async move { maintain::prune(&database, &thread, head, &prune, fence.as_ref()).await })
         })

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use superstep_checkpoint::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, HeadState, History, Lease, Loaded,
     LoadedHead, Prune, Storage, TaskKey, TaskRecord, ThreadId,
-    internal::{Heads, request},
+    internal::{Heads, in_span},
 };
 use superstep_state::RawJson;
 
@@ -175,7 +175,7 @@ impl Checkpointer for SqliteCheckpointer {
         thread: &ThreadId,
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
-        request("sqlite", "load", thread, |thread| async move {
+        in_span("sqlite", "load", thread, |thread| async move {
             if at.is_none() && self.requests.at_once(|database| database.is_fresh(&thread)) == Some(true) {
                 return Ok(None);
             }
@@ -193,7 +193,7 @@ impl Checkpointer for SqliteCheckpointer {
     }
 
     fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
-        request("sqlite", "load", thread, |thread| async move {
+        in_span("sqlite", "load", thread, |thread| async move {
             let short = self.requests.at_once(|database| database.load_short_head(&thread, &self.heads));
             if let Some(loaded) = short {
                 return loaded;
@@ -209,7 +209,7 @@ impl Checkpointer for SqliteCheckpointer {
 
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
         let key = task.clone();
-        request("sqlite", "record", &task.thread, |_| async move {
+        in_span("sqlite", "record", &task.thread, |_| async move {
             let new = NewRecord::new(key, &record)?;
             self.write(new, Database::record).await
         })
@@ -221,7 +221,7 @@ impl Checkpointer for SqliteCheckpointer {
         checkpoint: CheckpointId,
         records: Vec<(u32, TaskRecord)>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        request("sqlite", "record", thread, |thread| async move {
+        in_span("sqlite", "record", thread, |thread| async move {
             if records.is_empty() {
                 return Ok(());
             }
@@ -236,7 +236,7 @@ impl Checkpointer for SqliteCheckpointer {
         results: BTreeMap<String, RawJson>,
     ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
         let key = task.clone();
-        request("sqlite", "record", &task.thread, |_| async move {
+        in_span("sqlite", "record", &task.thread, |_| async move {
             let new = NewRecord::of_effects(key, results)?;
             self.write(new, Database::add_effects).await
         })
@@ -248,7 +248,7 @@ impl Checkpointer for SqliteCheckpointer {
         expected: Option<CheckpointId>,
         next: Commit,
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
-        request("sqlite", "commit", thread, |thread| async move {
+        in_span("sqlite", "commit", thread, |thread| async move {
             let new = NewCheckpoint::new(thread, expected, &next)?;
             self.write(new, Database::commit).await
         })
@@ -260,7 +260,7 @@ impl Checkpointer for SqliteCheckpointer {
         expected: Option<CheckpointId>,
         next: Vec<Commit>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        request("sqlite", "commit", thread, |thread| async move {
+        in_span("sqlite", "commit", thread, |thread| async move {
             let head = expected.map_or(0, |id| id.0);
             let expected = (0u64..).map(|nth| (head + nth > 0).then_some(CheckpointId(head + nth)));
             let new = expected.zip(&next).map(|(head, next)| NewCheckpoint::new(thread.clone(), head, next));
@@ -338,7 +338,7 @@ impl Checkpointer for SqliteCheckpointer {
         prune: Prune,
     ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
         let heads = self.heads.clone();
-        request("sqlite", "prune", thread, |thread| {
+        in_span("sqlite", "prune", thread, |thread| {
             self.requests.run(move |database| {
                 // Snapshots are due elsewhere afterwards.
                 heads.lock().unwrap_or_else(PoisonError::into_inner).remove(&thread);

@@ -53,7 +53,7 @@ impl Jobs {
         Ok(self.queue.list(None, thread, state).await?.into_iter().map(JobInfo::from).collect())
     }
 
-    /// Returns a job; `None` if it is done, or never was.
+    /// Returns a job; `None` if it is finished or never existed.
     ///
     /// # Errors
     /// The error of the database.

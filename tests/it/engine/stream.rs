@@ -12,7 +12,8 @@ use superstep::{
 
 use crate::support::{Plain, Stuck, head, line, names, on_every_store, say, sayer, t, told};
 
-const ALL: [StreamMode; 5] =
+/// The modes without messages and debug events, which `stream_modes` tests.
+const COMBINED: [StreamMode; 5] =
     [StreamMode::Values, StreamMode::Updates, StreamMode::Custom, StreamMode::Tasks, StreamMode::Checkpoints];
 
 /// `START → w → z → END`; w emits two events.
@@ -32,10 +33,10 @@ fn chatty() -> CompiledGraph<Plain> {
 
 on_every_store! {
     // Case F1.
-    async fn all_modes_together_come_in_one_order(backend: Backend) {
+    async fn combined_modes_come_in_one_order(backend: Backend) {
         let graph = backend.keep(chatty());
         assert_eq!(
-            told(&graph, say("in"), t(), &ALL).await,
+            told(&graph, say("in"), t(), &COMBINED).await,
             [
                 "checkpoint input -1 -> [__start__]",
                 "values 0: [in]",

@@ -3,6 +3,7 @@
 //! Start at [`approver::Approvals`].
 
 pub(crate) mod approver;
+pub(crate) mod form;
 pub(crate) mod trust;
 
 pub use self::{

@@ -104,9 +104,12 @@ pub(crate) async fn retry(
     args: JobIdsArgs,
     location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
 ) -> Result<Exit, Failure> {
-    each(args, location, "it runs, is done, or never was", async |jobs, id| {
-        Ok(jobs.retry(id).await?.then_some("due now"))
-    })
+    each(
+        args,
+        location,
+        "cannot be retried: it is running, is finished, or never existed",
+        async |jobs, id| Ok(jobs.retry(id).await?.then_some("due now")),
+    )
     .await
 }
 
@@ -115,7 +118,7 @@ pub(crate) async fn cancel(
     args: JobIdsArgs,
     location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
 ) -> Result<Exit, Failure> {
-    each(args, location, "it is done, or never was", async |jobs, id| {
+    each(args, location, "is unknown: it is finished or never existed", async |jobs, id| {
         Ok(match jobs.cancel(id).await? {
             Cancelled::Removed => Some("removed"),
             Cancelled::Requested => Some("stopping"),
@@ -148,7 +151,7 @@ async fn each(
 }
 
 fn unknown(id: JobId, why: &str) -> Failure {
-    Failure::new(Exit::Thread, format!("job {id} does not wait: {why}; `jobs list` lists the jobs"))
+    Failure::new(Exit::Thread, format!("job {id} {why}; `jobs list` lists the jobs"))
 }
 
 fn report(done: &[(JobId, &str)], json: bool) -> Result<Exit, Failure> {

@@ -26,7 +26,7 @@ use crate::{
         table::{formatted, lines, new_table, print},
         text::brief,
     },
-    session::randomness::chance,
+    session::randomness::seeded_rng,
 };
 
 /// Maximum number of characters of an entry in a table.
@@ -48,12 +48,12 @@ type Open = fn(&Memory, &Path) -> Result<Arc<dyn LongTermMemory>, Failure>;
 pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
     match command {
         MemoryCommand::List { limit, of } => {
-            let of = UserMemory::with(of, Memory::look)?;
+            let of = UserMemory::with(of, Memory::open_read_only)?;
             let entries = of.memory.list(&of.user, limit).await.map_err(failed)?;
             of.show(&entries)
         }
         MemoryCommand::Search { query, limit, of } => {
-            let of = UserMemory::with(of, Memory::look)?;
+            let of = UserMemory::with(of, Memory::open_read_only)?;
             let entries = of.memory.search(&query, &of.user, limit).await.map_err(failed)?;
             of.show(&entries)
         }
@@ -68,7 +68,7 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
                 )));
             }
             let of = UserMemory::with(of, Memory::open)?;
-            let key = format!("cli/{}-{:04x}", SystemClock.now_ms(), chance()?.random::<u16>());
+            let key = format!("cli/{}-{:04x}", SystemClock.now_ms(), seeded_rng()?.random::<u16>());
             let added = of.memory.add(vec![Message::user(text)], &of.user, &key).await.map_err(failed)?;
             of.show(&added)
         }

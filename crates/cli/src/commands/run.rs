@@ -118,7 +118,7 @@ async fn continue_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Fa
         let (name, from) = (thread.as_str(), from.to_string());
         let ask = setup.location.command("run", &["--thread", name, "--from", &from]);
         let message = format!(
-            "at checkpoint {from} of thread `{name}` a turn is over; ask behind it with: {ask} \"...\""
+            "no turn is in progress at checkpoint {from} of thread `{name}`; start a new one from it with: {ask} \"...\""
         );
         return Err(Failure::new(Exit::Thread, message));
     }

@@ -160,7 +160,7 @@ impl Memory {
     }
 
     /// Opens it for reading, also without write permission. Creates no database; a missing one is empty.
-    pub(crate) fn look(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
+    pub(crate) fn open_read_only(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
         match self.existing(cwd)? {
             Some(path) => stored(SqliteStore::open_read_only(path)),
             None if self.store == Kind::Sqlite => Ok(placeholder()),
@@ -259,7 +259,7 @@ impl Memory {
     }
 
     /// Adds it to an agent.
-    pub(crate) fn give(&self, agent: AgentBuilder, memory: Arc<dyn LongTermMemory>) -> AgentBuilder {
+    pub(crate) fn add_to(&self, agent: AgentBuilder, memory: Arc<dyn LongTermMemory>) -> AgentBuilder {
         let usual = || MEMORY_PHRASES.map(str::to_owned).to_vec();
         let phrases = self.phrases.clone().unwrap_or_else(usual);
         let agent = agent.memory(MemoryTrigger::with_phrases(memory.clone(), phrases));

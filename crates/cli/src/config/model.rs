@@ -1,6 +1,6 @@
 //! The choice of the model: from flags, the thread, the environment, or this machine's servers.
 //!
-//! Start at [`ModelInputs::settle`].
+//! Start at [`ModelInputs::choose`].
 
 use std::{collections::BTreeMap, env, path::Path, sync::Arc};
 
@@ -67,7 +67,7 @@ pub(crate) struct Choice {
     /// A note for the user.
     pub(crate) note: Option<String>,
     /// The command line words that a database cannot supply and that must be repeated.
-    pub(crate) again: Vec<String>,
+    pub(crate) repeated_flags: Vec<String>,
     /// The fallback models.
     pub(crate) fallbacks: Vec<Arc<dyn ChatModel>>,
     /// The model for summaries, if it differs.
@@ -77,9 +77,9 @@ pub(crate) struct Choice {
 }
 
 /// Adds the configuration to the words that must be repeated.
-pub(crate) fn say_again(again: &mut Vec<String>, config: &Path) {
-    if !again.iter().any(|word| word == "--config") {
-        again.extend(["--config".to_owned(), config.display().to_string()]);
+pub(crate) fn repeat_config(repeated_flags: &mut Vec<String>, config: &Path) {
+    if !repeated_flags.iter().any(|word| word == "--config") {
+        repeated_flags.extend(["--config".to_owned(), config.display().to_string()]);
     }
 }
 
@@ -120,7 +120,7 @@ enum AddressSource {
 
 impl ModelInputs<'_> {
     /// Chooses the model, and discovers a server on this machine if nothing else is set.
-    pub(crate) async fn settle(mut self) -> Result<Choice, Failure> {
+    pub(crate) async fn choose(mut self) -> Result<Choice, Failure> {
         let mut choice = self.main().await?;
         for profile in &self.profiles.fallback {
             let model = self.other("fallback", profile, &mut choice)?;
@@ -231,7 +231,7 @@ impl ModelInputs<'_> {
             name: OFFLINE.to_owned(),
             base_url: None,
             note,
-            again: Vec::new(),
+            repeated_flags: Vec::new(),
             fallbacks: Vec::new(),
             compaction: None,
             key: ApiKey::default(),
@@ -274,9 +274,9 @@ impl ModelInputs<'_> {
             .cloned()
             .unwrap_or_default();
         let own_key = if self.flags.api_key.is_some() { None } else { profile.key()? };
-        let mut again = Vec::new();
+        let mut repeated_flags = Vec::new();
         if own_key.is_some() {
-            self.check_named_file("main", &profile, &base_url, &mut again)?;
+            self.check_named_file("main", &profile, &base_url, &mut repeated_flags)?;
         } else if !self.knows(&base_url) {
             if from == AddressSource::Thread {
                 // A database may come from someone else, and the address with it.
@@ -286,7 +286,7 @@ impl ModelInputs<'_> {
                     quoted(&base_url)
                 )));
             }
-            again = match &self.flags.config {
+            repeated_flags = match &self.flags.config {
                 Some(file) if from == AddressSource::File => {
                     vec!["--config".to_owned(), file.display().to_string()]
                 }
@@ -295,7 +295,14 @@ impl ModelInputs<'_> {
         }
         let key = own_key.or_else(|| self.key().cloned()).unwrap_or_default();
         let asked = profile.build(&model, &base_url, key.clone(), self.text_calls)?;
-        Ok(Choice { model: asked, name: model, base_url: Some(base_url), again, key, ..self.offline(None) })
+        Ok(Choice {
+            model: asked,
+            name: model,
+            base_url: Some(base_url),
+            repeated_flags,
+            key,
+            ..self.offline(None)
+        })
     }
 
     /// Builds a secondary model: on the same server with the same key, unless its profile differs.
@@ -305,7 +312,7 @@ impl ModelInputs<'_> {
         };
         let of_main = main.base_url.as_deref().unwrap_or(OPENAI);
         let base_url = profile.base_url.as_deref().unwrap_or(of_main).to_owned();
-        self.check_named_file(what, profile, &base_url, &mut main.again)?;
+        self.check_named_file(what, profile, &base_url, &mut main.repeated_flags)?;
         let key = match profile.key()? {
             Some(key) => key,
             None if is_same_server(&base_url, of_main) => main.key.clone(),
@@ -320,7 +327,7 @@ impl ModelInputs<'_> {
         what: &str,
         profile: &Profile,
         base_url: &str,
-        again: &mut Vec<String>,
+        repeated_flags: &mut Vec<String>,
     ) -> Result<(), Failure> {
         let Some(variable) = &profile.key_env else { return Ok(()) };
         if profile.knows(base_url, self.environment.base_url.as_deref()) {
@@ -332,7 +339,7 @@ impl ModelInputs<'_> {
                  sent unless you name it: repeat `--config FILE`"
             )));
         };
-        say_again(again, file);
+        repeat_config(repeated_flags, file);
         Ok(())
     }
 
@@ -400,12 +407,12 @@ mod tests {
     }
 
     async fn chosen(wish: ModelInputs<'_>) -> (String, Option<String>) {
-        let choice = wish.settle().await.unwrap();
+        let choice = wish.choose().await.unwrap();
         (choice.name, choice.base_url)
     }
 
     async fn refused(wish: ModelInputs<'_>) -> Failure {
-        wish.settle().await.err().unwrap()
+        wish.choose().await.err().unwrap()
     }
 
     #[tokio::test]
@@ -446,7 +453,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_anything_the_offline_planner_answers_but_not_for_another_model() {
-        let choice = inputs(&NONE, None, None).settle().await.unwrap();
+        let choice = inputs(&NONE, None, None).choose().await.unwrap();
         assert_eq!(choice.name, OFFLINE);
         assert!(choice.note.unwrap().contains("not a language model"));
         let flags = AgentArgs { model: Some("llama".into()), ..NONE };
@@ -477,7 +484,7 @@ mod tests {
         let mut named = inputs(&flags, Some("t"), None);
         named.environment.key = Some(ApiKey::new("sk-secret"));
         assert_eq!(
-            named.settle().await.unwrap().again,
+            named.choose().await.unwrap().repeated_flags,
             ["--base-url", "https://elsewhere.example/v1"].map(str::to_owned)
         );
     }

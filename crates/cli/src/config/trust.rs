@@ -112,7 +112,7 @@ pub(crate) struct Decided {
     record: Mutex<Record>,
     /// The file could not be read or written, so that the decisions since then are only here.
     is_apart: AtomicBool,
-    untaken: Mutex<BTreeSet<String>>,
+    ignored: Mutex<BTreeSet<String>>,
 }
 
 impl Decided {
@@ -154,8 +154,8 @@ impl Decided {
     }
 
     fn new(place: Option<PathBuf>, record: Record) -> Self {
-        let (record, is_apart, untaken) = (Mutex::new(record), AtomicBool::new(false), Mutex::default());
-        Self { place, record, is_apart, untaken }
+        let (record, is_apart, ignored) = (Mutex::new(record), AtomicBool::new(false), Mutex::default());
+        Self { place, record, is_apart, ignored }
     }
 
     fn record(&self) -> MutexGuard<'_, Record> {
@@ -295,8 +295,8 @@ impl Decided {
     }
 
     /// Takes the list of database settings ignored since the last call.
-    pub(crate) fn untaken(&self) -> BTreeSet<String> {
-        std::mem::take(&mut self.untaken.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn take_ignored(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.ignored.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Changes the record here and, if possible, in the file.
@@ -352,7 +352,7 @@ impl Trust for Decided {
                  again with `--always` when a call waits for approval",
                 printable_line(&rule.tool)
             );
-            self.untaken.lock().unwrap_or_else(PoisonError::into_inner).insert(rule);
+            self.ignored.lock().unwrap_or_else(PoisonError::into_inner).insert(rule);
         }
         is_known
     }

@@ -223,7 +223,7 @@ fn note(event: &AgentEvent) -> Option<(Style, String)> {
             (BAD, format!("    files that tools change cannot be restored later: {reason}"))
         }
         AgentEvent::Steered { text, .. } => (DIM, format!("message during the turn: {text}")),
-        AgentEvent::TruncatedAnswer {} => (BAD, "the answer ran into the model's output limit".to_owned()),
+        AgentEvent::TruncatedAnswer {} => (BAD, "the response reached the model's output limit".to_owned()),
         AgentEvent::TextCalls { n, .. } => (DIM, format!("the text contained {}", count(*n, "tool call"))),
         AgentEvent::Compacted { before, after, over, .. } => (DIM, shortened(*before, *after, *over)),
         AgentEvent::CompactionPaused {} => {

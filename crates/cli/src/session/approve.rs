@@ -172,7 +172,7 @@ pub(crate) fn confirm(what: &str, args_say_yes: bool) -> io::Result<bool> {
 /// Asks until the answer is yes or no; the end of the input counts as no.
 fn ask_yes(input: &mut impl Keys, output: &mut impl Write) -> io::Result<bool> {
     loop {
-        match answer("Go on? [y/n]", input, output)?.map(|answer| answer.to_lowercase()).as_deref() {
+        match answer("Continue? [y/n]", input, output)?.map(|answer| answer.to_lowercase()).as_deref() {
             Some("y" | "yes") => return Ok(true),
             Some("n" | "no") | None => return Ok(false),
             Some(_) => {}

@@ -28,8 +28,8 @@ pub(crate) fn placeholder_history(cwd: &Path) -> Result<HistoryFiles, Failure> {
 pub(crate) fn note_earlier(cwd: &Path) {
     if fs::symlink_metadata(cwd.join(EARLIER_HISTORY)).is_ok() {
         print_note(&format!(
-            "`{EARLIER_HISTORY}` of this folder is not read, since it may be anybody's; turns are written down in your state \
-             folder now: move the folders of its users there if you wrote them, or remove it"
+            "`{EARLIER_HISTORY}` of this folder is not read, because it may come from someone else; turns are now stored in your state \
+             folder: move the folders of its users there if you wrote them, or remove it"
         ));
     }
 }

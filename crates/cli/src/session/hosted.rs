@@ -81,7 +81,7 @@ impl Hosted {
             profiles: configuration.models.clone(),
             text_calls: configuration.agent.text_calls(),
         };
-        let choice = wish.settle().await?;
+        let choice = wish.choose().await?;
         if let Some(note) = &choice.note {
             print_note(note);
         }

@@ -38,9 +38,9 @@ impl OwnRun<'_> {
     /// Shows the run to its end. `is_fresh` announces the name of a new thread.
     pub(crate) async fn follow(&self, mut run: Box<dyn AnyRun>, is_fresh: bool) -> Result<Exit, Failure> {
         let watch = tokio::spawn(signals::watch(self.cancel.clone()));
-        let (mut written, mut is_untold) = (Ok(()), is_fresh);
+        let (mut written, mut announces_thread) = (Ok(()), is_fresh);
         while let Some(event) = run.next_event().await {
-            if std::mem::take(&mut is_untold) {
+            if std::mem::take(&mut announces_thread) {
                 // From here on the run can be resumed if the program is killed.
                 self.note(&format!("thread {}", self.thread));
             }

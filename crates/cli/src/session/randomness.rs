@@ -10,22 +10,22 @@ use crate::output::exit::Failure;
 
 /// Returns a name that no thread has: the time, and a random suffix.
 pub(crate) async fn fresh_thread(store: &dyn Checkpointer) -> Result<ThreadId, Failure> {
-    let mut chance = chance()?;
+    let mut rng = seeded_rng()?;
     loop {
-        let thread = thread_name(SystemClock.now_ms(), chance.random()).into();
+        let thread = thread_name(SystemClock.now_ms(), rng.random()).into();
         if store.load(&thread, None).await?.is_none() {
             return Ok(thread);
         }
     }
 }
 
-fn thread_name(now_ms: i64, chance: u16) -> String {
+fn thread_name(now_ms: i64, suffix: u16) -> String {
     let now = jiff::Timestamp::from_millisecond(now_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    format!("t-{}-{chance:04x}", now.strftime("%Y%m%d-%H%M%S"))
+    format!("t-{}-{suffix:04x}", now.strftime("%Y%m%d-%H%M%S"))
 }
 
 /// Seeds a generator from the system.
-pub(crate) fn chance() -> Result<StdRng, Failure> {
+pub(crate) fn seeded_rng() -> Result<StdRng, Failure> {
     StdRng::try_from_rng(&mut rand::rngs::SysRng).map_err(|cause| Failure::no_randomness(&cause))
 }
 

@@ -33,9 +33,9 @@ impl Setup<'_> {
             output.note(note);
         }
         let watch = tokio::spawn(signals::watch(self.cancel.clone()));
-        let mut untold = self.is_fresh;
+        let mut announces_thread = self.is_fresh;
         let (outcome, waiting, written) = loop {
-            let written = self.show_events(&mut stream, &mut *output, &mut untold).await;
+            let written = self.show_events(&mut stream, &mut *output, &mut announces_thread).await;
             let outcome = match stream.outcome().await {
                 Ok(outcome) => outcome,
                 Err(error) => return Err(self.refused(error).await),
@@ -75,11 +75,11 @@ impl Setup<'_> {
         &self,
         stream: &mut RunStream<AgentState>,
         output: &mut dyn Output,
-        untold: &mut bool,
+        announces_thread: &mut bool,
     ) -> io::Result<()> {
         let mut written = Ok(());
         while let Some(event) = stream.next().await {
-            if std::mem::take(untold) {
+            if std::mem::take(announces_thread) {
                 // From here on the turn can be resumed if the program is killed.
                 output.note(&format!("thread {}", self.thread()));
             }
@@ -197,7 +197,7 @@ impl Setup<'_> {
     /// Formats a command on this thread, with the flags that are not stored.
     fn command(&self, command: &str, words: &[&str]) -> String {
         let mut words = words.to_vec();
-        words.extend(self.choice().again.iter().map(String::as_str));
+        words.extend(self.choice().repeated_flags.iter().map(String::as_str));
         self.location.command(command, &words)
     }
 

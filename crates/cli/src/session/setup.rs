@@ -26,7 +26,7 @@ use crate::{
         file,
         location::Location,
         memory::{self, Memory},
-        model::{Choice, Environment, ModelInputs, say_again},
+        model::{Choice, Environment, ModelInputs, repeat_config},
         place::Db,
         remembered::Remembered,
         trust::Decided,
@@ -39,7 +39,7 @@ use crate::{
         run_output::Output,
         text::{print_note, printable_line, quoted},
     },
-    session::{dream_thread, mcp, randomness::chance, results, snapshots, tools, waiting::Waiting},
+    session::{dream_thread, mcp, randomness::seeded_rng, results, snapshots, tools, waiting::Waiting},
 };
 
 /// The purpose of an agent's setup.
@@ -48,7 +48,13 @@ pub(crate) enum Purpose {
     Turn { user: Option<String>, from: Option<CheckpointId> },
     /// A replay; whether models are called, whether tools run, which server tools are used, and the checkpoint whose settings
     /// apply, instead of those of the newest one. The servers are closed by their pool.
-    Replay { asks: bool, acts: bool, tools: ReplayTools, at: Option<CheckpointId>, servers: Arc<mcp::Pool> },
+    Replay {
+        calls_model: bool,
+        runs_tools: bool,
+        tools: ReplayTools,
+        at: Option<CheckpointId>,
+        servers: Arc<mcp::Pool>,
+    },
 }
 
 /// The basis of a run that has not begun: the settings from flags, the thread and the environment.
@@ -81,7 +87,7 @@ impl Basis {
             Purpose::Replay { .. } => location.remembered(store, &thread, None).await?,
             Purpose::Turn { from, .. } => location.remembered(store, &thread, from).await?,
         };
-        let is_pure = matches!(purpose, Purpose::Replay { acts: false, .. });
+        let is_pure = matches!(purpose, Purpose::Replay { runs_tools: false, .. });
         let cwd = match location.cwd_of(&remembered) {
             // Nothing is done in it, so it may be a folder of another machine.
             Err(_) if is_pure => location.cwd().to_owned(),
@@ -102,14 +108,14 @@ impl Basis {
                 printable_line(&left_out.join(", "))
             ));
         }
-        let (user, asks) = match purpose {
+        let (user, calls_model) = match purpose {
             Purpose::Turn { user, .. } => (user, true),
-            Purpose::Replay { asks, .. } => (None, asks),
+            Purpose::Replay { calls_model, .. } => (None, calls_model),
         };
         let memory = configuration.memory.on();
         let user = user.or(remembered.user.clone());
         let user = user.or_else(|| memory.map(|memory| memory.user().to_owned()));
-        let choice = choice(remembered, &configuration, turn, asks).await?;
+        let choice = choice(remembered, &configuration, turn, calls_model).await?;
         let config = configuration.react(choice.name == OFFLINE);
         // Only the database vouches for the messages of this thread, so this turn does not retrieve, store or
         // consolidate them.
@@ -129,7 +135,7 @@ impl Basis {
         let servers = self.configuration.wanted_servers().map_err(Failure::usage)?;
         match named {
             _ if servers.is_empty() => {}
-            Some(file) => say_again(&mut self.choice.again, file),
+            Some(file) => repeat_config(&mut self.choice.repeated_flags, file),
             None if needs => {
                 return Err(unnamed(&self.thread, "an MCP server, which is not started"));
             }
@@ -266,7 +272,7 @@ async fn choice(
     remembered: Remembered,
     configuration: &Configuration,
     turn: &TurnArgs,
-    asks: bool,
+    calls_model: bool,
 ) -> Result<Choice, Failure> {
     let is_foreign = remembered.is_foreign;
     let is_elsewhere = configuration.memory.on().is_some_and(Memory::is_elsewhere);
@@ -277,14 +283,14 @@ async fn choice(
         profiles: configuration.models.clone(),
         text_calls: configuration.agent.text_calls(),
     };
-    let mut choice = if asks { inputs.settle().await? } else { inputs.names_only() };
+    let mut choice = if calls_model { inputs.choose().await? } else { inputs.names_only() };
     if let (true, Some(file)) = (is_elsewhere || is_foreign, &turn.config) {
-        say_again(&mut choice.again, file);
+        repeat_config(&mut choice.repeated_flags, file);
     }
     if let (true, Some(url)) = (is_foreign, &turn.base_url)
-        && !choice.again.contains(&"--base-url".to_owned())
+        && !choice.repeated_flags.contains(&"--base-url".to_owned())
     {
-        choice.again.extend(["--base-url".to_owned(), url.clone()]);
+        choice.repeated_flags.extend(["--base-url".to_owned(), url.clone()]);
     }
     Ok(choice)
 }
@@ -311,14 +317,16 @@ impl<'a> Setup<'a> {
         turn: &'a TurnArgs,
     ) -> Result<Self, Failure> {
         dream_thread::refuse(location, &thread)?;
-        let writes = !matches!(purpose, Purpose::Replay { acts: false, .. });
+        let writes = !matches!(purpose, Purpose::Replay { runs_tools: false, .. });
         let (replay_tools, pool) = match &purpose {
             Purpose::Replay { tools, servers, .. } => (*tools, Some(servers.clone())),
             Purpose::Turn { .. } => (ReplayTools::default(), None),
         };
         // The recorded lists of tools and their results are enough for a pure replay.
-        let is_recorded =
-            matches!(purpose, Purpose::Replay { asks: false, acts: false, tools: ReplayTools::Recorded, .. });
+        let is_recorded = matches!(
+            purpose,
+            Purpose::Replay { calls_model: false, runs_tools: false, tools: ReplayTools::Recorded, .. }
+        );
         let mut basis = Basis::new(&*store, thread, purpose, location, turn).await?;
         let servers = basis.connect(turn.config.as_deref(), pool.as_deref(), !is_recorded).await?;
         let Basis { configuration, cwd, .. } = &basis;
@@ -338,10 +346,10 @@ impl<'a> Setup<'a> {
             }
         }
         let models = match configuration.memory.on() {
-            Some(memory) if basis.is_unknown => memory.give(models, memory::placeholder()),
-            Some(memory) if writes => memory.give(models, memory.open(cwd)?),
+            Some(memory) if basis.is_unknown => memory.add_to(models, memory::placeholder()),
+            Some(memory) if writes => memory.add_to(models, memory.open(cwd)?),
             // A pure replay retrieves nothing.
-            Some(memory) => memory.give(models, memory::placeholder()),
+            Some(memory) => memory.add_to(models, memory::placeholder()),
             None => models,
         };
         let models = match history {
@@ -404,7 +412,7 @@ impl<'a> Setup<'a> {
 
     /// Reports the settings of the database that were ignored.
     pub(crate) fn note_ignored(&self) {
-        self.basis.decided.untaken().iter().for_each(|text| print_note(text));
+        self.basis.decided.take_ignored().iter().for_each(|text| print_note(text));
     }
 
     pub(crate) fn output(&self) -> Box<dyn Output> {
@@ -434,7 +442,7 @@ pub(super) fn remembered(
 pub(super) fn remembering(remembered: Remembered) -> Result<RunOptions, Failure> {
     // A turn that a library or another program began in another folder is not resumed in this one.
     let context = json!({ "cwd": remembered.cwd });
-    let options = RunOptions::new().seed(chance()?.random()).context(context);
+    let options = RunOptions::new().seed(seeded_rng()?.random()).context(context);
     let metadata = remembered.into_metadata().into_iter();
     Ok(metadata.fold(options, |options, (name, value)| options.metadata(name, value)))
 }
@@ -444,7 +452,7 @@ pub(super) fn builder(choice: &Choice, config: ReactConfig) -> Result<AgentBuild
     let models = choice.fallbacks.iter().cloned();
     let models = models.fold(Agent::builder(choice.model.clone()), AgentBuilder::fallback);
     let models = choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
-    let jitter = superstep::llm::retries::seeded_jitter(chance()?.random());
+    let jitter = superstep::llm::retries::seeded_jitter(seeded_rng()?.random());
     Ok(models.config(config).jitter(jitter))
 }
 

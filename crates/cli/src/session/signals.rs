@@ -18,7 +18,7 @@ pub(crate) fn watch(cancel: CancellationToken) -> impl Future<Output = ()> + Sen
     async move {
         let _watch = watch;
         signals.next().await;
-        let _ = writeln!(anstream::stderr(), "\nstopping; once more to stop at once");
+        let _ = writeln!(anstream::stderr(), "\nstopping; press Ctrl-C again to stop at once");
         cancel.cancel();
         signals.next().await;
         end();

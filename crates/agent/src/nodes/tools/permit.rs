@@ -13,11 +13,10 @@ use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec};
 use super::{
     executor::Executor,
     pending::{Pending, Verdict},
-    questions,
 };
 use crate::{
     AgentEvent, AgentState, Approval,
-    approval::{ApprovalRequest, Approvals, Trust},
+    approval::{ApprovalRequest, Approvals, Trust, form},
     config::{
         PermissionRule, Permit,
         permissions::{decided, denying},
@@ -222,7 +221,7 @@ impl Executor {
     /// Returns the reason why a decision is not valid.
     pub(super) fn problem(&self, request: &ApprovalRequest, decision: &Approval) -> Option<String> {
         match (&request.form, decision) {
-            (Some(form), decision) => questions::misfit(form, decision),
+            (Some(question), decision) => form::misfit(question, decision),
             (None, decision) => self.problem_of(&request.tool, decision),
         }
     }

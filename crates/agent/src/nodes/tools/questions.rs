@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Value, json};
 use superstep_graph::NodeError;
 use superstep_llm::{
-    Tool, ToolError, ToolSpec,
+    Tool, ToolError,
     calls::{AnswerFuture, ArgumentCheck, ToolAnswer, ToolQuestion},
     telemetry::captured,
 };
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     Approval,
-    approval::{ApprovalRequest, Approvals},
+    approval::{ApprovalRequest, Approvals, form},
     config::prompts,
     trace,
 };
@@ -174,7 +174,7 @@ impl Executor {
             if let Some((_, answer)) = equal.and_then(|equal| answers.remove(equal)) {
                 return Box::pin(ready(Ok(answer)));
             }
-            let refused = match (nobody, ArgumentCheck::new(&values(&question))) {
+            let refused = match (nobody, ArgumentCheck::new(&form::values(&question))) {
                 (Some(nobody), _) => nobody.to_owned(),
                 (None, Err(problem)) => format!("its schema {problem}"),
                 (None, Ok(_)) => {
@@ -193,29 +193,6 @@ impl Executor {
 /// Returns the key of a call's question after this number of others.
 pub(super) fn asks(position: usize, before: usize) -> String {
     format!("asks.{position}.{before}")
-}
-
-/// Returns the schema of a question's values, as that of a tool's arguments.
-fn values(question: &ToolQuestion) -> ToolSpec {
-    let (name, description) = ("answer".to_owned(), String::new());
-    ToolSpec { name, description, parameters: question.schema.clone() }
-}
-
-/// Returns the reason why a decision does not answer a question.
-pub(super) fn misfit(question: &ToolQuestion, decision: &Approval) -> Option<String> {
-    let content = match decision {
-        Approval::Approve => &json!({}),
-        Approval::Answer(content) => content,
-        Approval::Deny(_) | Approval::Cancel => return None,
-        Approval::Edit(_) | Approval::Respond(_) | Approval::Always | Approval::AlwaysFor(_) => {
-            return Some(prompts::NOT_AN_ANSWER.to_owned());
-        }
-    };
-    let check =
-        ArgumentCheck::with_formats(&values(question)).map_err(|problem| format!("the schema {problem}"));
-    let problem =
-        check.and_then(|check| check.check(&content.to_string()).map_err(|error| error.to_string()));
-    problem.err().map(|problem| prompts::bad_answer(&problem))
 }
 
 /// Converts a valid decision to an answer.

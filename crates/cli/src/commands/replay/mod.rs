@@ -99,8 +99,8 @@ fn show(name: &str, replayed: &Replayed, tools: Option<ToolDifference>, json: bo
     }
     if let Some(tools) = tools {
         print_note(&format!(
-            "the replay has the tools of MCP servers that the thread recorded; they are others now: {tools}; \
-             `--current-tools` has those of now"
+            "the replay uses the recorded tools of MCP servers, which differ from the current ones: {tools}; \
+             `--current-tools` uses the current ones"
         ));
     }
     print(&text_of(replayed))

@@ -220,8 +220,8 @@ impl Turns<'_> {
     ) -> Result<Setup<'_>, Failure> {
         let tools = if self.current_tools { ReplayTools::Current } else { ReplayTools::Recorded };
         let purpose = Purpose::Replay {
-            asks: self.live_model,
-            acts: self.is_live(),
+            calls_model: self.live_model,
+            runs_tools: self.is_live(),
             tools,
             at: section.settings,
             servers: self.servers.clone(),
