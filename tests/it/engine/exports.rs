@@ -49,6 +49,18 @@ async fn values_are_replaced_in_an_export() {
 }
 
 #[tokio::test]
+async fn a_rule_for_a_channel_replaces_the_items_of_the_inbox() {
+    let graph = stored().await;
+    graph.thread("t").post("my card is 4711").await.unwrap();
+    let exported =
+        async |rules| graph.thread("t").export_with(&ExportOptions::new().redaction(rules)).await.unwrap();
+    let text = exported(Redaction::new().channel("city")).await;
+    assert!(text.contains(r#""metadata":{"item":{"$redacted":"item"}}"#) && !text.contains("4711"), "{text}");
+    let text = exported(Redaction::new().secret("4711")).await;
+    assert!(text.contains(r#""metadata":{"item":"my card is [redacted]"}"#), "{text}");
+}
+
+#[tokio::test]
 async fn a_thread_of_another_graph_is_neither_exported_nor_imported() {
     let store = std::sync::Arc::new(MemoryCheckpointer::new());
     let (one, other) = (trip("trip").with_checkpointer(store.clone()), trip("walk").with_checkpointer(store));

@@ -323,7 +323,7 @@ impl Writer<'_> {
         };
         self.line.clear();
         self.redaction
-            .apply(&mut line)
+            .apply(thread, &mut line)
             .and_then(|()| line.write(&mut self.line))
             .map_err(|cause| unexportable("it is not JSON".to_owned(), Some(cause.into())))?;
         if self.line.len() > MAX_LINE {

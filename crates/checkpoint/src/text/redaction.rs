@@ -6,7 +6,10 @@ use serde_json::{Value, json, value::to_raw_value};
 use superstep_state::internal::keys;
 
 use super::lines::{Line, Mark, QuestionLine, Raw, Target, Task};
-use crate::{NodeFailure, commit::own::STATE};
+use crate::{
+    NodeFailure, ThreadId,
+    commit::own::{ITEM, STATE, inbox_of},
+};
 
 /// The entry of an object in place of a redacted value. Its value is the rule.
 const MARKER: &str = "$redacted";
@@ -51,7 +54,7 @@ impl Redaction {
     /// Replaces the values of a channel, in the threads of subgraphs as well.
     ///
     /// Replaces all data that tasks recorded beside their updates as well, because it may repeat such a value: recorded inputs,
-    /// results of effects, questions and answers, items, and the texts of errors.
+    /// results of effects, questions and answers, items, also those of the inbox, and the texts of errors.
     #[must_use]
     pub fn channel(mut self, name: impl Into<String>) -> Self {
         self.channels.insert(name.into());
@@ -182,8 +185,8 @@ impl<'a> Redacting<'a> {
         entry
     }
 
-    /// Replaces values of a line.
-    pub(super) fn apply(&self, line: &mut Line) -> serde_json::Result<()> {
+    /// Replaces values of a line of a thread.
+    pub(super) fn apply(&self, thread: &ThreadId, line: &mut Line) -> serde_json::Result<()> {
         if self.rules.is_empty() {
             return Ok(());
         }
@@ -193,6 +196,12 @@ impl<'a> Redacting<'a> {
                 // Fingerprints of replaced values.
                 line.metadata.remove(STATE);
                 line.metadata.values_mut().for_each(|value| self.strings(value));
+                if self.rules.hides_records()
+                    && *thread == inbox_of(&thread.root())
+                    && let Some(item) = line.metadata.get_mut(ITEM)
+                {
+                    *item = marker("item");
+                }
                 for item in line.items.values_mut() {
                     self.record(item, "item")?;
                 }
