@@ -1,11 +1,17 @@
 //! Values that an export replaces.
 
-use std::{cell::RefCell, collections::BTreeSet, fmt, sync::Arc};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
+use serde::{Serialize, de::Error as _};
 use serde_json::{Value, json, value::to_raw_value};
 use superstep_state::internal::keys;
 
-use super::lines::{Line, Mark, QuestionLine, Raw, Target, Task};
+use super::lines::{Channel, Line, Mark, QuestionLine, Raw, Target, Task};
 use crate::{
     NodeFailure, ThreadId,
     commit::own::{ITEM, STATE, inbox_of},
@@ -20,14 +26,17 @@ const TEXT: &str = "[redacted]";
 /// The maximum number of JSON texts within each other in which a secret is found.
 const MAX_ESCAPED: usize = 2;
 
+/// The maximum number of updates within each other, as of values in JSON.
+const MAX_THEN: usize = 128;
+
 /// The values that an [`export`](super::export) replaces, by rules.
 ///
 /// A value is replaced by `{"$redacted":"rule"}`, and a part of a text by `[redacted]`; neither depends on the replaced value.
 /// The rules are named in the text, and stored with the imported thread. Names, of threads, nodes, channels and keys, are not
 /// replaced.
 ///
-/// A redacted thread can be read, compared and listed. Its other channels are as before; a typed state with a replaced value
-/// cannot be loaded, and a replay is rejected (SS199), because the values that it would compare are missing.
+/// A redacted thread can be read, compared and listed. Channels without a replaced value are as before; a typed state with a
+/// replaced value cannot be loaded, and a replay is rejected (SS199), because the values that it would compare are missing.
 ///
 /// ```
 /// use superstep_checkpoint::text::{ExportOptions, Redaction};
@@ -106,6 +115,11 @@ impl Redaction {
     /// Returns whether all that tasks recorded is replaced.
     fn hides_records(&self) -> bool {
         !self.channels.is_empty() || !self.paths.is_empty()
+    }
+
+    /// Returns whether parts of texts are replaced.
+    fn finds_texts(&self) -> bool {
+        !self.secrets.is_empty() || !self.texts.is_empty()
     }
 
     /// Returns the names of the rules.
@@ -195,7 +209,7 @@ impl<'a> Redacting<'a> {
             Line::Checkpoint(line) => {
                 // Fingerprints of replaced values.
                 line.metadata.remove(STATE);
-                line.metadata.values_mut().for_each(|value| self.strings(value));
+                in_all(line.metadata.values_mut(), |value| self.strings(value));
                 if self.rules.hides_records()
                     && *thread == inbox_of(&thread.root())
                     && let Some(item) = line.metadata.get_mut(ITEM)
@@ -208,17 +222,18 @@ impl<'a> Redacting<'a> {
             }
             Line::Applied(line) => {
                 if let Some(update) = &mut line.update {
-                    self.parsed(update, |update| self.update(update))?;
+                    self.update(update, 0)?;
                 }
             }
-            Line::Channel(line) => {
-                let name = line.channel.clone();
-                self.parsed(&mut line.value, |value| match name.as_str() {
-                    keys::VERSIONS => {}
-                    keys::KEPT => self.channels_of(value),
-                    name => self.value(name, value),
-                })?;
-            }
+            Line::Channel(Channel { channel, value }) => match channel.as_str() {
+                keys::VERSIONS => {}
+                keys::KEPT => {
+                    self.update(value, 0)?;
+                }
+                name => {
+                    self.value(name, value)?;
+                }
+            },
             Line::Task(task) => self.task(task)?,
         }
         Ok(())
@@ -226,7 +241,7 @@ impl<'a> Redacting<'a> {
 
     fn task(&self, task: &mut Task) -> serde_json::Result<()> {
         if let Some(update) = &mut task.update {
-            self.parsed(update, |update| self.update(update))?;
+            self.update(update, 0)?;
         }
         for target in task.targets.iter_mut().flatten() {
             if let Target::Worker(worker) = target {
@@ -251,7 +266,7 @@ impl<'a> Redacting<'a> {
                 if let Some(value) = value {
                     match self.rules.hides_records() {
                         true => *value = marker(what),
-                        false => self.strings(value),
+                        false => drop(self.strings(value)),
                     }
                 }
             }
@@ -261,100 +276,131 @@ impl<'a> Redacting<'a> {
 
     fn question(&self, asked: &mut QuestionLine) -> serde_json::Result<()> {
         self.record(&mut asked.question, "question")?;
-        asked.replaces.as_mut().map_or(Ok(()), |earlier| self.record(&mut earlier.question, "question"))
+        if let Some(earlier) = &mut asked.replaces {
+            self.record(&mut earlier.question, "question")?;
+        }
+        Ok(())
     }
 
-    /// Replaces in a stored update.
-    fn update(&self, update: &mut Value) {
-        match update {
-            Value::Object(entries) => {
-                if let Some(Value::Array(then)) = entries.get_mut(keys::THEN) {
-                    then.iter_mut().for_each(|update| self.update(update));
-                }
-                if let Some(recorded) = entries.get_mut(keys::RECORDED) {
-                    match self.rules.hides_records() {
-                        true => *recorded = marker("recorded"),
-                        false => self.strings(recorded),
-                    }
-                }
-                let is_channel = |name: &str| !keys::is_reserved(name);
-                let channels = entries.iter_mut().filter(|(name, _)| is_channel(name));
-                channels.for_each(|(name, value)| self.value(name, value));
-            }
-            other if self.rules.hides_records() => *other = marker("update"),
-            other => self.strings(other),
+    /// Replaces in a stored update, which has `depth` others around it. Like the others below, returns whether something was
+    /// replaced: what has no replaced part stays as it is stored, because a reader of JSON may change it, such as long numbers.
+    fn update(&self, update: &mut Raw, depth: usize) -> serde_json::Result<bool> {
+        if !update.get().starts_with('{') {
+            return self.record(update, "update");
         }
+        if depth > MAX_THEN {
+            return Err(serde_json::Error::custom("too many updates are within each other"));
+        }
+        let mut entries: BTreeMap<String, Raw> = serde_json::from_str(update.get())?;
+        let mut is_changed = false;
+        for (name, entry) in &mut entries {
+            is_changed |= match name.as_str() {
+                keys::THEN if entry.get().starts_with('[') => self.updates(entry, depth + 1)?,
+                keys::THEN | keys::RECORDED => self.record(entry, "recorded")?,
+                name if keys::is_reserved(name) => false,
+                name => self.value(name, entry)?,
+            };
+        }
+        replace_if(is_changed, update, &entries)
     }
 
-    /// Replaces in an object with values of channels.
-    fn channels_of(&self, channels: &mut Value) {
-        if let Some(channels) = channels.as_object_mut() {
-            channels.iter_mut().for_each(|(name, value)| self.value(name, value));
+    /// Replaces in a list of stored updates.
+    fn updates(&self, updates: &mut Raw, depth: usize) -> serde_json::Result<bool> {
+        let mut list: Vec<Raw> = serde_json::from_str(updates.get())?;
+        let mut is_changed = false;
+        for update in &mut list {
+            is_changed |= self.update(update, depth)?;
         }
+        replace_if(is_changed, updates, &list)
     }
 
     /// Replaces in a value of a channel, or a write to it.
-    fn value(&self, channel: &str, value: &mut Value) {
+    fn value(&self, channel: &str, value: &mut Raw) -> serde_json::Result<bool> {
+        let paths = || self.rules.paths.iter().filter(|path| path[0] == channel);
+        let rule = |path: &[String]| format!("path {}", path.join("."));
         if self.rules.channels.contains(channel) {
             // Parts of it are replaced with it.
-            let paths = self.rules.paths.iter().filter(|path| path[0] == channel);
-            paths.for_each(|path| drop(self.used(format!("path {}", path.join(".")))));
-            *value = self.used(format!("channel {channel}"));
-            return;
+            paths().for_each(|path| drop(self.used(rule(path))));
+            let entry = self.used(format!("channel {channel}"));
+            return replace_if(true, value, &entry);
         }
-        for path in self.rules.paths.iter().filter(|path| path[0] == channel) {
-            let rule = format!("path {}", path.join("."));
-            replace_at(value, &path[1..], &|| self.used(rule.clone()));
+        if paths().next().is_none() && !self.rules.finds_texts() {
+            return Ok(false);
         }
-        self.strings(value);
+        let mut parsed = serde_json::from_str(value.get())?;
+        let mut is_changed = false;
+        for path in paths() {
+            is_changed |= replace_at(&mut parsed, &path[1..], &|| self.used(rule(path)));
+        }
+        is_changed |= self.strings(&mut parsed);
+        replace_if(is_changed, value, &parsed)
     }
 
-    fn record(&self, json: &mut Raw, what: &str) -> serde_json::Result<()> {
-        self.parsed(json, |value| match self.rules.hides_records() {
-            true => *value = marker(what),
-            false => self.strings(value),
-        })
+    /// Replaces in something that a task recorded.
+    fn record(&self, json: &mut Raw, what: &str) -> serde_json::Result<bool> {
+        if self.rules.hides_records() {
+            return replace_if(true, json, &marker(what));
+        }
+        if !self.rules.finds_texts() {
+            return Ok(false);
+        }
+        let mut value = serde_json::from_str(json.get())?;
+        let is_changed = self.strings(&mut value);
+        replace_if(is_changed, json, &value)
     }
 
     fn error(&self, text: &mut String) {
         match self.rules.hides_records() {
             true => *text = TEXT.to_owned(),
-            false => self.text(text),
+            false => drop(self.text(text)),
         }
-    }
-
-    fn parsed(&self, json: &mut Raw, change: impl FnOnce(&mut Value)) -> serde_json::Result<()> {
-        let mut value = serde_json::from_str(json.get())?;
-        change(&mut value);
-        *json = to_raw_value(&value)?;
-        Ok(())
     }
 
     /// Replaces in all texts of a value.
-    fn strings(&self, value: &mut Value) {
-        if self.rules.secrets.is_empty() && self.rules.texts.is_empty() {
-            return;
+    fn strings(&self, value: &mut Value) -> bool {
+        if !self.rules.finds_texts() {
+            return false;
         }
         match value {
             Value::String(text) => self.text(text),
-            Value::Array(values) => values.iter_mut().for_each(|value| self.strings(value)),
-            Value::Object(entries) => entries.values_mut().for_each(|value| self.strings(value)),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::Array(values) => in_all(values.iter_mut(), |value| self.strings(value)),
+            Value::Object(entries) => in_all(entries.values_mut(), |value| self.strings(value)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
         }
     }
 
-    fn text(&self, text: &mut String) {
+    fn text(&self, text: &mut String) -> bool {
+        let mut is_changed = false;
         for secret in &self.rules.secrets {
             if text.contains(secret.as_str()) {
                 *text = text.replace(secret.as_str(), TEXT);
+                is_changed = true;
             }
         }
         for (_, replace) in &self.rules.texts {
             if let Some(replaced) = replace(text) {
                 *text = replaced;
+                is_changed = true;
             }
         }
+        is_changed
     }
+}
+
+/// Writes a value in the place of its text if it has changed, and returns that.
+fn replace_if(is_changed: bool, json: &mut Raw, value: &impl Serialize) -> serde_json::Result<bool> {
+    if is_changed {
+        *json = to_raw_value(value)?;
+    }
+    Ok(is_changed)
+}
+
+/// Replaces in all of these values, and returns whether one has changed.
+fn in_all<'v>(
+    values: impl Iterator<Item = &'v mut Value>,
+    mut replace: impl FnMut(&mut Value) -> bool,
+) -> bool {
+    values.fold(false, |is_changed, value| replace(value) | is_changed)
 }
 
 /// Shows the rules, not the secrets.
@@ -369,29 +415,24 @@ fn marker(rule: &str) -> Value {
 }
 
 /// Replaces what `path` names in a value. `entry` returns the entry in place of it.
-fn replace_at(value: &mut Value, path: &[String], entry: &dyn Fn() -> Value) {
+fn replace_at(value: &mut Value, path: &[String], entry: &dyn Fn() -> Value) -> bool {
     let Some((step, rest)) = path.split_first() else {
         *value = entry();
-        return;
+        return true;
     };
     match value {
         Value::Array(values) if step == "*" => {
-            values.iter_mut().for_each(|value| replace_at(value, rest, entry));
+            in_all(values.iter_mut(), |value| replace_at(value, rest, entry))
         }
         Value::Object(entries) if step == "*" => {
-            entries.values_mut().for_each(|value| replace_at(value, rest, entry));
+            in_all(entries.values_mut(), |value| replace_at(value, rest, entry))
         }
-        Value::Object(entries) => {
-            if let Some(value) = entries.get_mut(step) {
-                replace_at(value, rest, entry);
-            }
-        }
+        Value::Object(entries) => entries.get_mut(step).is_some_and(|value| replace_at(value, rest, entry)),
         Value::Array(values) => {
-            if let Some(value) = step.parse().ok().and_then(|nth: usize| values.get_mut(nth)) {
-                replace_at(value, rest, entry);
-            }
+            let value = step.parse().ok().and_then(|nth: usize| values.get_mut(nth));
+            value.is_some_and(|value| replace_at(value, rest, entry))
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
@@ -418,5 +459,41 @@ mod tests {
             assert_eq!(redacted(&text), "a [redacted] b", "{text}");
         }
         assert_eq!(Redaction::new().secret("").secrets, Vec::<String>::new());
+    }
+
+    fn update(rules: &Redaction, json: &str) -> String {
+        let mut update = raw(json);
+        Redacting::new(rules).update(&mut update, 0).unwrap();
+        update.get().to_owned()
+    }
+
+    fn raw(json: &str) -> Raw {
+        Raw::from(serde_json::value::RawValue::from_string(json.to_owned()).unwrap())
+    }
+
+    /// Numbers that a reader of JSON would round, and the form in which values are stored.
+    #[test]
+    fn what_no_rule_replaces_stays_as_it_is_stored() {
+        let total = "340282366920938463463374607431768211455";
+        let rules = Redaction::new().channel("email").secret("ada");
+        let before =
+            format!(r#"{{"total":{total},"$then":[{{"z": 1e2,"email":"a"}},{{"y":[ {total} ]}}],"x": 1.0}}"#);
+        let after = format!(
+            r#"{{"$then":[{{"email":{{"$redacted":"channel email"}},"z":1e2}},{{"y":[ {total} ]}}],"total":{total},"x":1.0}}"#
+        );
+        assert_eq!(update(&rules, &before), after);
+        let before = format!(r#"{{"total":{total},"name":["bob"]}}"#);
+        assert_eq!(update(&rules, &before), before);
+        let after = format!(r#"{{"name":["[redacted]"],"total":{total}}}"#);
+        assert_eq!(update(&rules, &before.replace("bob", "ada")), after);
+    }
+
+    #[test]
+    fn updates_within_each_other_are_limited() {
+        let nested = |depth: usize| r#"{"$then":["#.repeat(depth) + "{}" + &"]}".repeat(depth);
+        let rules = Redaction::new().channel("email");
+        assert_eq!(update(&rules, &nested(MAX_THEN)), nested(MAX_THEN));
+        let error = Redacting::new(&rules).update(&mut raw(&nested(100_000)), 0).unwrap_err();
+        assert_eq!(error.to_string(), "too many updates are within each other");
     }
 }
