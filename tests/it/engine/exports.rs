@@ -1,7 +1,10 @@
 //! Threads as text, by the handle of a thread.
 
 use superstep::{
-    checkpoint::text::{ExportOptions, Redaction},
+    checkpoint::{
+        Retention,
+        text::{ExportOptions, Redaction},
+    },
     prelude::*,
 };
 
@@ -46,6 +49,41 @@ async fn values_are_replaced_in_an_export() {
     let options = ExportOptions::new().redaction(Redaction::new().channel("city"));
     let text = stored().await.thread("t").export_with(&options).await.unwrap();
     assert!(text.contains(r#""city":{"$redacted":"channel city"}"#), "{text}");
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Journey {
+    #[channel(was = "city")]
+    town: String,
+}
+
+fn journey(store: std::sync::Arc<MemoryCheckpointer>) -> CompiledGraph<Journey> {
+    let mut graph = StateGraph::<Journey>::new("trip");
+    let look_up = graph.add_node("look_up", async |_: Journey, _| Journey::update().town("Cologne"));
+    graph.add_edge(START, look_up);
+    graph.add_edge(look_up, END);
+    graph.compile().unwrap().with_checkpointer(store)
+}
+
+#[tokio::test]
+async fn a_rule_for_a_channel_applies_under_its_former_names_and_to_values_of_other_programs() {
+    let store = std::sync::Arc::new(MemoryCheckpointer::new().keeping_values(false));
+    let before = trip("trip").with_checkpointer(store.clone());
+    before.thread("t").run(Trip::update().city("Bonn")).await.unwrap();
+    let after = journey(store);
+    // A snapshot has the channels that this program does not know.
+    let thread = after.thread("t");
+    thread.run(Journey::update()).await.unwrap();
+    thread.prune(Retention::Last(2)).await.unwrap();
+    let text = thread.export().await.unwrap();
+    assert!(text.contains(r#""channel":"$kept""#), "{text}");
+    let towns = [r#""Bonn""#, r#""Cologne""#];
+    for (rule, hidden) in [("town", towns), ("city", towns), ("weather", ["rain"; 2])] {
+        let options = ExportOptions::new().redaction(Redaction::new().channel(rule)).snapshots();
+        let text = thread.export_with(&options).await.unwrap();
+        assert!(text.contains(&format!(r#"{{"$redacted":"channel {rule}"}}"#)), "{text}");
+        assert!(hidden.iter().all(|hidden| !text.contains(hidden)), "{rule}: {text}");
+    }
 }
 
 #[tokio::test]

@@ -48,6 +48,8 @@ const MAX_THEN: usize = 128;
 pub struct Redaction {
     channels: BTreeSet<String>,
     paths: Vec<Vec<String>>,
+    /// The names of each channel that was renamed.
+    renamed: Vec<BTreeSet<String>>,
     secrets: Vec<String>,
     texts: Vec<(String, Replace)>,
 }
@@ -75,6 +77,14 @@ impl Redaction {
     #[must_use]
     pub fn path(mut self, path: impl AsRef<str>) -> Self {
         self.paths.push(path.as_ref().split('.').map(str::to_owned).collect());
+        self
+    }
+
+    /// Sets the names of a channel that was renamed, with `was = "…"`: a rule for one of them applies to all, because values are
+    /// stored under the name that the channel had at that time. A thread's handle adds those of its graph.
+    #[must_use]
+    pub fn renamed(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.renamed.push(names.into_iter().map(Into::into).collect());
         self
     }
 
@@ -110,6 +120,11 @@ impl Redaction {
     /// Returns whether there are no rules, so that nothing is replaced.
     pub fn is_empty(&self) -> bool {
         self.channels.is_empty() && self.paths.is_empty() && self.secrets.is_empty() && self.texts.is_empty()
+    }
+
+    /// Returns whether a rule for one name is about a channel of another one.
+    fn is_about(&self, rule: &str, channel: &str) -> bool {
+        rule == channel || self.renamed.iter().any(|names| names.contains(rule) && names.contains(channel))
     }
 
     /// Returns whether all that tasks recorded is replaced.
@@ -228,7 +243,7 @@ impl<'a> Redacting<'a> {
             Line::Channel(Channel { channel, value }) => match channel.as_str() {
                 keys::VERSIONS => {}
                 keys::KEPT => {
-                    self.update(value, 0)?;
+                    self.kept(value)?;
                 }
                 name => {
                     self.value(name, value)?;
@@ -314,14 +329,29 @@ impl<'a> Redacting<'a> {
         replace_if(is_changed, updates, &list)
     }
 
+    /// Replaces in the parts of channels that a program did not know: their `values` and `updates`.
+    fn kept(&self, kept: &mut Raw) -> serde_json::Result<bool> {
+        let mut parts: BTreeMap<String, Raw> = serde_json::from_str(kept.get())?;
+        let mut is_changed = false;
+        for part in parts.values_mut() {
+            is_changed |= match part.get().starts_with('[') {
+                true => self.updates(part, 0)?,
+                false => self.update(part, 0)?,
+            };
+        }
+        replace_if(is_changed, kept, &parts)
+    }
+
     /// Replaces in a value of a channel, or a write to it.
     fn value(&self, channel: &str, value: &mut Raw) -> serde_json::Result<bool> {
-        let paths = || self.rules.paths.iter().filter(|path| path[0] == channel);
+        let paths = || self.rules.paths.iter().filter(|path| self.rules.is_about(&path[0], channel));
         let rule = |path: &[String]| format!("path {}", path.join("."));
-        if self.rules.channels.contains(channel) {
-            // Parts of it are replaced with it.
+        let mut rules = self.rules.channels.iter().filter(|rule| self.rules.is_about(rule, channel));
+        if let Some(first) = rules.next() {
+            let entry = self.used(format!("channel {first}"));
+            // Another name of the channel, and parts of it, are replaced with it.
+            rules.for_each(|rule| drop(self.used(format!("channel {rule}"))));
             paths().for_each(|path| drop(self.used(rule(path))));
-            let entry = self.used(format!("channel {channel}"));
             return replace_if(true, value, &entry);
         }
         if paths().next().is_none() && !self.rules.finds_texts() {
@@ -486,6 +516,33 @@ mod tests {
         assert_eq!(update(&rules, &before), before);
         let after = format!(r#"{{"name":["[redacted]"],"total":{total}}}"#);
         assert_eq!(update(&rules, &before.replace("bob", "ada")), after);
+    }
+
+    #[test]
+    fn parts_of_channels_that_a_program_did_not_know_are_replaced_like_others() {
+        let rules = Redaction::new().channel("email").path("log.*.to").channel("values");
+        let redacting = Redacting::new(&rules);
+        let kept =
+            r#"{"values":{"$v":{"log":2},"email":"a","log":[{"to":"b"}]},"updates":[{"email":"c","n":1}]}"#;
+        let mut line = Line::Channel(Channel { channel: keys::KEPT.to_owned(), value: raw(kept) });
+        redacting.apply(&"t".into(), &mut line).unwrap();
+        let mut text = Vec::new();
+        line.write(&mut text).unwrap();
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            r#"{"channel":"$kept","value":{"updates":[{"email":{"$redacted":"channel email"},"n":1}],"values":{"$v":{"log":2},"email":{"$redacted":"channel email"},"log":[{"to":{"$redacted":"path log.*.to"}}]}}}"#
+        );
+        assert_eq!(redacting.unused(), ["channel values"]);
+    }
+
+    #[test]
+    fn a_rule_for_one_name_of_a_channel_is_about_all() {
+        let rules =
+            Redaction::new().channel("mail").path("to.0").renamed(["mail", "email"]).renamed(["to", "cc"]);
+        let before = r#"{"cc":["b"],"email":"a","mail":"a","other":["b"],"to":["b"]}"#;
+        let (mail, to) = (r#"{"$redacted":"channel mail"}"#, r#"[{"$redacted":"path to.0"}]"#);
+        let after = format!(r#"{{"cc":{to},"email":{mail},"mail":{mail},"other":["b"],"to":{to}}}"#);
+        assert_eq!(update(&rules, before), after);
     }
 
     #[test]
