@@ -1,12 +1,17 @@
 //! Threads as text, by the handle of a thread.
 
+use std::{io::Cursor, sync::Arc};
+
+use futures::future::BoxFuture;
 use superstep::{
+    CheckpointId, ThreadId,
     checkpoint::{
-        Retention,
-        text::{ExportOptions, Redaction},
+        CheckpointError, Commit, Retention,
+        text::{self, ExportOptions, Redaction},
     },
     prelude::*,
 };
+use superstep_testing::wrapped::{Wrapped, Wrapper};
 
 #[derive(State, Clone, Debug, Default)]
 struct Trip {
@@ -57,7 +62,7 @@ struct Journey {
     town: String,
 }
 
-fn journey(store: std::sync::Arc<MemoryCheckpointer>) -> CompiledGraph<Journey> {
+fn journey(store: Arc<MemoryCheckpointer>) -> CompiledGraph<Journey> {
     let mut graph = StateGraph::<Journey>::new("trip");
     let look_up = graph.add_node("look_up", async |_: Journey, _| Journey::update().town("Cologne"));
     graph.add_edge(START, look_up);
@@ -67,7 +72,7 @@ fn journey(store: std::sync::Arc<MemoryCheckpointer>) -> CompiledGraph<Journey> 
 
 #[tokio::test]
 async fn a_rule_for_a_channel_applies_under_its_former_names_and_to_values_of_other_programs() {
-    let store = std::sync::Arc::new(MemoryCheckpointer::new().keeping_values(false));
+    let store = Arc::new(MemoryCheckpointer::new().keeping_values(false));
     let before = trip("trip").with_checkpointer(store.clone());
     before.thread("t").run(Trip::update().city("Bonn")).await.unwrap();
     let after = journey(store);
@@ -100,7 +105,7 @@ async fn a_rule_for_a_channel_replaces_the_items_of_the_inbox() {
 
 #[tokio::test]
 async fn a_thread_of_another_graph_is_neither_exported_nor_imported() {
-    let store = std::sync::Arc::new(MemoryCheckpointer::new());
+    let store = Arc::new(MemoryCheckpointer::new());
     let (one, other) = (trip("trip").with_checkpointer(store.clone()), trip("walk").with_checkpointer(store));
     one.thread("t").run(Trip::update()).await.unwrap();
     let text = one.thread("t").export().await.unwrap();
@@ -122,4 +127,40 @@ async fn a_wrong_text_and_an_unknown_thread_are_refused() {
     );
     let error = graph.thread("none").export().await.unwrap_err();
     insta::assert_snapshot!(error, @"SS311: thread `none` does not exist; check its name, `threads` lists the existing threads");
+}
+
+/// A store in which another process deletes the threads of subgraphs as soon as an export reads the first checkpoint.
+struct Pruned(MemoryCheckpointer);
+
+impl Wrapper for Pruned {
+    fn store(&self) -> &dyn Checkpointer {
+        &self.0
+    }
+
+    fn read_commit(
+        &self,
+        thread: &ThreadId,
+        at: CheckpointId,
+    ) -> BoxFuture<'_, Result<Option<Commit>, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            for child in self.0.children(&thread).await? {
+                self.0.delete(&child).await?;
+            }
+            self.0.read_commit(&thread, at).await
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_thread_of_a_subgraph_that_is_deleted_during_an_export_is_an_error() {
+    let store = Arc::new(Wrapped(Pruned(MemoryCheckpointer::new())));
+    let mut graph = StateGraph::<Trip>::new("outer");
+    let sub = graph.add_subgraph("sub", &trip("trip"));
+    graph.add_edge(START, sub);
+    graph.add_edge(sub, END);
+    let thread = graph.compile().unwrap().with_checkpointer(store).thread("t");
+    thread.run(Trip::update().city("Bonn")).await.unwrap();
+    let error = thread.export().await.unwrap_err();
+    insta::assert_snapshot!(error, @"SS313: checkpoint 1 of thread `t/sub:0@2` cannot be exported: it was deleted meanwhile; export the thread again");
 }

@@ -92,12 +92,12 @@ pub async fn export(
 
 /// Writes a thread as text, with the threads of its subgraphs, one checkpoint after the other.
 ///
-/// The thread may be running: the text ends with the checkpoint that is the head when the export begins.
+/// The thread may be running: the text ends with the checkpoints that are the heads when the export begins.
 ///
 /// # Errors
 /// [`CheckpointError::NoThread`] if the thread does not exist or is of a subgraph, [`TextError::Unexportable`] if a stored
-/// value is not JSON, the thread is encrypted and `store` is not its `SealedCheckpointer`, or the thread is pruned meanwhile,
-/// [`TextError::Io`] from `out`.
+/// value is not JSON, the thread is encrypted and `store` is not its `SealedCheckpointer`, or the thread is pruned or deleted
+/// meanwhile, [`TextError::Io`] from `out`.
 pub async fn export_to(
     store: &dyn Checkpointer,
     thread: &ThreadId,
@@ -117,6 +117,15 @@ pub async fn export_to(
     if children.iter().any(|child| child.as_str().split(SEPARATOR).nth(1) == Some(own::KEYS)) {
         return Err(encrypted(thread, ids.last().map_or(CheckpointId(0), |(id, _)| *id)));
     }
+    // All ids before the first line: a thread that is deleted after this lacks its checkpoints.
+    let mut listed = Vec::new();
+    for child in children {
+        let ids = self::ids(store, &child).await?;
+        if ids.is_empty() {
+            return Err(gone(&child, CheckpointId(0)));
+        }
+        listed.push((child, ids));
+    }
     let redaction = Redacting::new(&options.redaction);
     let mut writer = Writer { store, options, redaction, out, line: Vec::new(), total: Counts::default() };
     writer
@@ -129,10 +138,9 @@ pub async fn export_to(
             })
         })
         .await?;
-    for child in &children {
-        let ids = self::ids(store, child).await?;
+    for (child, ids) in &listed {
         let path = child.as_str().split(SEPARATOR).skip(1).map(str::to_owned).collect();
-        writer.thread(child, &ids, |mark| Line::Subgraph(Subgraph { subgraph: path, mark })).await?;
+        writer.thread(child, ids, |mark| Line::Subgraph(Subgraph { subgraph: path, mark })).await?;
     }
     let Counts { threads, checkpoints } = writer.total;
     writer.write(thread, CheckpointId(0), Line::Total(Total { total: writer.total }))?;
@@ -168,14 +176,19 @@ fn encrypted(thread: &ThreadId, checkpoint: CheckpointId) -> TextError {
     }
 }
 
-/// Reads a commit, with the fingerprints in its metadata.
-async fn read(store: &dyn Checkpointer, thread: &ThreadId, id: CheckpointId) -> Result<Commit, TextError> {
-    let gone = || TextError::Unexportable {
+/// Creates the error of a checkpoint, or of a whole thread, that was deleted during the export.
+fn gone(thread: &ThreadId, checkpoint: CheckpointId) -> TextError {
+    TextError::Unexportable {
         thread: thread.clone(),
-        checkpoint: id,
+        checkpoint,
         what: "it was deleted meanwhile; export the thread again".to_owned(),
         source: None,
-    };
+    }
+}
+
+/// Reads a commit, with the fingerprints in its metadata.
+async fn read(store: &dyn Checkpointer, thread: &ThreadId, id: CheckpointId) -> Result<Commit, TextError> {
+    let gone = || gone(thread, id);
     let mut commit = store.read_commit(thread, id).await?.ok_or_else(gone)?;
     if commit.metadata.contains_key(own::SEALED) {
         return Err(encrypted(thread, id));
