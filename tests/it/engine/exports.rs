@@ -4,9 +4,9 @@ use std::{io::Cursor, sync::Arc};
 
 use futures::future::BoxFuture;
 use superstep::{
-    CheckpointId, ThreadId,
+    CheckpointId, History, ThreadId,
     checkpoint::{
-        CheckpointError, Commit, Retention,
+        CheckpointError, CheckpointMeta, Commit, Retention,
         text::{self, ExportOptions, Redaction},
     },
     prelude::*,
@@ -163,4 +163,43 @@ async fn a_thread_of_a_subgraph_that_is_deleted_during_an_export_is_an_error() {
     thread.run(Trip::update().city("Bonn")).await.unwrap();
     let error = thread.export().await.unwrap_err();
     insta::assert_snapshot!(error, @"SS313: checkpoint 1 of thread `t/sub:0@2` cannot be exported: it was deleted meanwhile; export the thread again");
+}
+
+/// A store with a thread of which this number of checkpoints was pruned.
+struct Long(Arc<MemoryCheckpointer>, u64);
+
+impl Wrapper for Long {
+    fn store(&self) -> &dyn Checkpointer {
+        &*self.0
+    }
+
+    fn history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
+        let listed = self.0.history(thread, range);
+        Box::pin(async move {
+            let mut listed = listed.await?;
+            listed.iter_mut().for_each(|meta| meta.id.0 += self.1);
+            Ok(listed)
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_thread_that_could_not_be_imported_is_not_exported() {
+    let store = Arc::new(MemoryCheckpointer::new());
+    trip("trip").with_checkpointer(store.clone()).thread("t").run(Trip::update()).await.unwrap();
+    let exported = async |pruned| {
+        text::export(&Wrapped(Long(store.clone(), pruned)), &"t".into(), &ExportOptions::default())
+            .await
+            .unwrap_err()
+    };
+    let wanted = "SS313: checkpoint 1000004 of thread `t` cannot be exported: 1000001 checkpoints were pruned, and a thread \
+                  with more than 1000000 of them cannot be imported";
+    assert_eq!(exported(text::MAX_PRUNED + 1).await.to_string(), wanted);
+    // The number alone is accepted; the store lies about the ids.
+    let missing = exported(text::MAX_PRUNED).await.to_string();
+    assert!(missing.ends_with("it was deleted meanwhile; export the thread again"), "{missing}");
 }

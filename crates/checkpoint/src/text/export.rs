@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io::Write, sync::Arc};
 
 use super::{
-    Copied, MAX_LINE, Redaction, TextError,
+    Copied, MAX_LINE, MAX_PRUNED, Redaction, TextError,
     lines::{
         Applied, Channel, Checkpoint, Counts, FORMAT, Header, KIND, Line, Mark, Subgraph, Task, Total, raw,
     },
@@ -96,7 +96,7 @@ pub async fn export(
 ///
 /// # Errors
 /// [`CheckpointError::NoThread`] if the thread does not exist or is of a subgraph, [`TextError::Unexportable`] if a stored
-/// value is not JSON, the thread is encrypted and `store` is not its `SealedCheckpointer`, or the thread is pruned or deleted
+/// value is not JSON or too long, more than [`MAX_PRUNED`] checkpoints were pruned, the thread is encrypted and `store` is not its `SealedCheckpointer`, or the thread is pruned or deleted
 /// meanwhile, [`TextError::Io`] from `out`.
 pub async fn export_to(
     store: &dyn Checkpointer,
@@ -126,6 +126,7 @@ pub async fn export_to(
         }
         listed.push((child, ids));
     }
+    check_pruned([(thread, &ids)].into_iter().chain(listed.iter().map(|(child, ids)| (child, ids))))?;
     let redaction = Redacting::new(&options.redaction);
     let mut writer = Writer { store, options, redaction, out, line: Vec::new(), total: Counts::default() };
     writer
@@ -149,12 +150,33 @@ pub async fn export_to(
     Ok(Copied { thread: thread.clone(), threads, checkpoints, unused_rules })
 }
 
-/// Returns the ids of a thread's checkpoints, oldest first, each with whether its parent was pruned.
-async fn ids(
-    store: &dyn Checkpointer,
-    thread: &ThreadId,
-) -> Result<Vec<(CheckpointId, bool)>, CheckpointError> {
-    let mut ids: Vec<(CheckpointId, bool)> = Vec::new();
+/// The ids of a thread's checkpoints, oldest first, each with whether its parent was pruned.
+type Ids = Vec<(CheckpointId, bool)>;
+
+/// Rejects threads of which so many checkpoints were pruned that no import accepts their text.
+fn check_pruned<'a>(threads: impl Iterator<Item = (&'a ThreadId, &'a Ids)>) -> Result<(), TextError> {
+    let mut pruned = 0_u64;
+    for (thread, ids) in threads {
+        let Some((last, _)) = ids.last() else { continue };
+        pruned = pruned.saturating_add(last.0.saturating_sub(u64::try_from(ids.len()).unwrap_or(u64::MAX)));
+        if pruned > MAX_PRUNED {
+            let what = format!(
+                "{pruned} checkpoints were pruned, and a thread with more than {MAX_PRUNED} of them cannot be imported"
+            );
+            return Err(TextError::Unexportable {
+                thread: thread.clone(),
+                checkpoint: *last,
+                what,
+                source: None,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Reads the ids of a thread's checkpoints.
+async fn ids(store: &dyn Checkpointer, thread: &ThreadId) -> Result<Ids, CheckpointError> {
+    let mut ids = Ids::new();
     loop {
         let before = ids.last().map(|(id, _)| *id);
         let page = store.history(thread, History { limit: Some(PAGE), before, ..History::default() }).await?;
@@ -236,7 +258,7 @@ impl Writer<'_> {
     async fn thread(
         &mut self,
         thread: &ThreadId,
-        ids: &[(CheckpointId, bool)],
+        ids: &Ids,
         first: impl FnOnce(Mark) -> Line,
     ) -> Result<(), TextError> {
         let mut first = Some(first);
