@@ -203,3 +203,29 @@ async fn a_thread_that_could_not_be_imported_is_not_exported() {
     let missing = exported(text::MAX_PRUNED).await.to_string();
     assert!(missing.ends_with("it was deleted meanwhile; export the thread again"), "{missing}");
 }
+
+/// A store that deletes nothing.
+struct Full(MemoryCheckpointer);
+
+impl Wrapper for Full {
+    fn store(&self) -> &dyn Checkpointer {
+        &self.0
+    }
+
+    fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let error = CheckpointError::Busy { thread: thread.clone() };
+        Box::pin(std::future::ready(Err(error)))
+    }
+}
+
+#[tokio::test]
+async fn an_import_that_cannot_delete_its_temporary_thread_has_stored_the_thread() {
+    let text = stored().await.thread("t").export().await.unwrap();
+    let store = Wrapped(Full(MemoryCheckpointer::new()));
+    let imported = text::import(&store, &mut Cursor::new(&text)).await.unwrap();
+    assert_eq!((imported.thread, imported.checkpoints), ("t".into(), 3));
+    assert_eq!(text::export(&store, &"t".into(), &ExportOptions::default()).await.unwrap(), text);
+    let names = store.names().await.unwrap();
+    let left: Vec<bool> = names.iter().map(text::is_unfinished).collect();
+    assert_eq!(left, [false, true], "{names:?}");
+}
