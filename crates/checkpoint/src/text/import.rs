@@ -1,7 +1,7 @@
 //! From text to a checkpointer.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io::{self, BufRead, Seek, SeekFrom},
     sync::Arc,
 };
@@ -214,9 +214,10 @@ impl<'a> Writer<'a> {
                 &stored.as_ref().ok_or_else(missing)?.records
             }
         };
+        let records: BTreeMap<u32, &TaskRecord> =
+            records.iter().map(|(slot, record)| (*slot, record)).collect();
         for task in commit.applied.iter_mut().filter(|task| task.recorded) {
-            let record = records.iter().find(|(slot, _)| *slot == task.slot);
-            let Some((_, TaskRecord::Finished { update, .. })) = record else {
+            let Some(TaskRecord::Finished { update, .. }) = records.get(&task.slot) else {
                 return Err(CheckpointError::not_recorded(&self.thread, Some(parent), task.slot));
             };
             task.update = update.clone();

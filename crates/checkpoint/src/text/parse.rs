@@ -3,7 +3,7 @@
 //! Start at [`Parser`].
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{BufRead, Read as _},
 };
 
@@ -48,7 +48,7 @@ pub(super) struct Parser<'a> {
 struct Thread {
     path: Vec<String>,
     mark: Mark,
-    /// The checkpoints so far, with the slots of their finished tasks.
+    /// The checkpoints so far, with the slots of their finished tasks in order.
     checkpoints: BTreeMap<u64, Vec<u32>>,
 }
 
@@ -189,12 +189,12 @@ impl<'a> Parser<'a> {
             commit.applied.push(self.applied(number, task, parent, parent_pruned)?);
         }
         if snapshot {
-            let mut channels: Vec<ChannelValue> = Vec::new();
+            let (mut names, mut channels) = (BTreeSet::new(), Vec::new());
             while let Some((number, Channel { channel, value })) = self.follows(|line| match line {
                 Line::Channel(value) => Ok(value),
                 other => Err(Box::new(other)),
             })? {
-                if channels.iter().any(|known| known.channel == channel) {
+                if !names.insert(channel.clone()) {
                     return Err(error(number, &format!("channel `{channel}` is there already")));
                 }
                 channels.push(ChannelValue { channel, json: value.into() });
@@ -264,7 +264,7 @@ impl<'a> Parser<'a> {
             (Some(update), false, false) => RawJson::from(update).into(),
             (None, true, false) => {
                 let records = parent.and_then(|parent| self.thread.checkpoints.get(&parent));
-                if !records.is_some_and(|finished| finished.contains(&slot)) {
+                if records.is_none_or(|finished| finished.binary_search(&slot).is_err()) {
                     let what = format!("task {slot} is not recorded as finished under the parent");
                     return Err(error(number, &what));
                 }
@@ -409,6 +409,17 @@ mod tests {
         let wanted =
             "SS312: line 2 of the thread file: `step` 9223372036854775807 is not the number of a superstep";
         assert_eq!(refused(&format!("{HEADER}\n{line}\n")), wanted);
+    }
+
+    #[test]
+    fn a_channel_has_one_value_in_a_snapshot() {
+        let checkpoint =
+            r#"{"checkpoint":1,"source":"input","step":0,"next":[],"created_ms":0,"snapshot":true}"#;
+        let line = |channel: usize| format!("{{\"channel\":\"{channel}\",\"value\":7}}\n");
+        // Quadratic time would take minutes for these.
+        let lines: String = (0..200_000).chain([7]).map(line).collect();
+        let wanted = "SS312: line 200003 of the thread file: channel `7` is there already";
+        assert_eq!(refused(&format!("{HEADER}\n{checkpoint}\n{lines}")), wanted);
     }
 
     #[test]
