@@ -14,7 +14,7 @@ use super::{
     MAX_LINE, MAX_PRUNED, TextError,
     lines::{Applied, Channel, Checkpoint, Counts, FORMAT, Header, KIND, Line, Mark, Subgraph, Task},
 };
-use crate::{AppliedTask, CheckpointId, Commit, ThreadId, ids::SEPARATOR};
+use crate::{AppliedTask, CheckpointId, Commit, ThreadId, commit::own, ids::SEPARATOR};
 
 /// A part of a file.
 #[derive(Debug)]
@@ -154,6 +154,12 @@ impl<'a> Parser<'a> {
         let is_valid = |segment: &String| !segment.is_empty() && !segment.contains(SEPARATOR);
         if path.is_empty() || !path.iter().all(is_valid) {
             return Err(error(number, "`subgraph` is not a valid path"));
+        }
+        if path.iter().any(|segment| segment == own::KEYS) {
+            return Err(error(
+                number,
+                "`subgraph` is the thread with the keys of an encrypted one, which has no text",
+            ));
         }
         let [last, next] = [&self.thread.path, &path].map(|path| name(path));
         if next <= last {
@@ -420,6 +426,16 @@ mod tests {
         let lines: String = (0..200_000).chain([7]).map(line).collect();
         let wanted = "SS312: line 200003 of the thread file: channel `7` is there already";
         assert_eq!(refused(&format!("{HEADER}\n{checkpoint}\n{lines}")), wanted);
+    }
+
+    #[test]
+    fn a_thread_with_keys_is_refused() {
+        let line = r#"{"checkpoint":1,"source":"input","step":0,"next":[],"created_ms":0}"#;
+        let wanted = "SS312: line 3 of the thread file: `subgraph` is the thread with the keys of an encrypted one, which has no text";
+        for before in ["", "\"sub:0@2\","] {
+            let path = format!("{{\"subgraph\":[{before}\"{}\"]}}", own::KEYS);
+            assert_eq!(refused(&format!("{HEADER}\n{line}\n{path}\n")), wanted);
+        }
     }
 
     #[test]
