@@ -439,6 +439,13 @@ fn failed(
     queue_error(&queue.server.place(), &format!("{action}{code}"), error)
 }
 
+/// Returns whether the database rejected the values of a request: they are not valid, or break a rule of their table.
+pub(crate) fn is_rejected(error: &CheckpointError) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<DbError>());
+    let code = cause.and_then(DbError::code);
+    code.is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
+}
+
 /// Returns whether the connection broke, or the server is starting or stopping.
 fn is_temporary(error: &impl Request) -> bool {
     let Some(error) = error.database_error() else { return false };
