@@ -24,6 +24,7 @@
 mod export;
 mod files;
 mod import;
+mod known;
 mod lines;
 mod parse;
 mod redaction;
