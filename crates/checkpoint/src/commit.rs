@@ -109,6 +109,9 @@ pub mod own {
         root.child(&Segment { node: INBOX.into(), task: None, key: String::new() })
     }
 
+    /// The key of an item in the metadata of its checkpoint in an inbox.
+    pub const ITEM: &str = "item";
+
     /// The thread with the data keys of its root, the channel in its snapshots, and the namespace with those of a store.
     pub const KEYS: &str = "$keys";
 

@@ -148,9 +148,15 @@ async fn take(database: &Database, thread: &ThreadId) -> Result<Option<i64>, Fai
         .sql(" * interval '1 second' WHERE NOT EXISTS (SELECT FROM leases WHERE hash = sha256(")
         .bytes(&name);
     query.sql(") AND expires_at >= clock_timestamp() AND owner <> ").text(&database.owner);
+    // The time of the lease begins after the wait for the row: a write of the owner before may have had it.
+    query
+        .sql(
+            ") ON CONFLICT (hash) DO UPDATE SET owner = excluded.owner, token = excluded.token,
+             expires_at = clock_timestamp() + ",
+        )
+        .value(&seconds, Type::FLOAT8);
     query.sql(
-        ") ON CONFLICT (hash) DO UPDATE SET owner = excluded.owner, token = excluded.token, expires_at = excluded.expires_at
-         WHERE leases.expires_at < clock_timestamp() OR leases.owner = excluded.owner
+        " * interval '1 second' WHERE leases.expires_at < clock_timestamp() OR leases.owner = excluded.owner
          RETURNING token",
     );
     // A row of this owner is left of a lease that is released right now, or of an attempt whose answer was lost.

@@ -42,12 +42,14 @@ pub enum ScheduleError {
         schedule: String,
     },
     /// Another text is too long.
-    #[error("SS401: schedule `{schedule}`: its {part} is longer than 1,024 characters")]
+    #[error("SS401: schedule `{schedule}`: its {part} is longer than {limit} characters")]
     LongText {
         /// The beginning of its name.
         schedule: String,
         /// The text: `name`, `times`, `zone`, `graph` or `thread`.
         part: &'static str,
+        /// The maximum number of its characters.
+        limit: usize,
     },
 }
 

@@ -6,6 +6,7 @@
 //! Start at [`Queue`].
 
 mod claim;
+mod listing;
 mod migrate;
 mod returns;
 mod stored_schedules;
@@ -31,6 +32,7 @@ use tokio::{sync::mpsc::UnboundedReceiver, time::Instant};
 
 pub(crate) use self::{
     claim::Free,
+    listing::Row,
     returns::Key,
     stored_schedules::{MAX_INPUT_BYTES, MAX_TEXT_LENGTH, ScheduleRow},
 };
@@ -284,55 +286,6 @@ impl Queue {
         repeated!(self, "remove the keys without jobs", utils.cleanup(&[CleanupTask::GcJobQueues]))
     }
 
-    /// Lists jobs, in the order in which they are due: all, or one, or those of a thread.
-    pub(crate) async fn list(
-        &self,
-        id: Option<i64>,
-        thread: Option<&str>,
-        state: Option<&str>,
-    ) -> Result<Vec<Row>, CheckpointError> {
-        let (jobs, tasks, queues) = (self.table("jobs"), self.table("tasks"), self.table("job_queues"));
-        let ms = |column: &str| format!("(extract(epoch from jobs.{column}) * 1000)::bigint");
-        let sql = format!(
-            "select * from (
-                select jobs.id, tasks.identifier as graph, jobs.payload->>'thread' as thread, jobs.key as own_id,
-                    (select min(work) from json_object_keys(jobs.payload->'work') as work) as work,
-                    queues.queue_name as key, jobs.priority, {} as run_at, {} as created_at, jobs.attempts, jobs.max_attempts,
-                    jobs.last_error, jobs.locked_by, case when jobs.locked_at is not null then 'running'
-                    when jobs.attempts >= jobs.max_attempts then 'dead' else 'queued' end as state
-                from {jobs} as jobs join {tasks} as tasks on tasks.id = jobs.task_id
-                left join {queues} as queues on queues.id = jobs.job_queue_id
-             ) as listed
-             where ($1::bigint is null or id = $1) and ($2::text is null or thread = $2) and ($3::text is null or state = $3)
-             order by priority, run_at, id",
-            ms("run_at"),
-            ms("created_at"),
-        );
-        let text = |text: Option<&str>| DbValue::TextOpt(text.map(str::to_owned));
-        let rows =
-            self.rows("list the jobs", &sql, vec![DbValue::I64Opt(id), text(thread), text(state)]).await?;
-        rows.iter().map(|row| self.row(row)).collect()
-    }
-
-    fn row(&self, row: &DbRow) -> Result<Row, CheckpointError> {
-        Ok(Row {
-            id: self.get(row, "id")?,
-            graph: self.get(row, "graph")?,
-            thread: self.get(row, "thread")?,
-            own_id: self.get(row, "own_id")?,
-            work: self.get(row, "work")?,
-            key: self.get(row, "key")?,
-            priority: self.get(row, "priority")?,
-            run_at_ms: self.get(row, "run_at")?,
-            created_at_ms: self.get(row, "created_at")?,
-            attempts: self.get(row, "attempts")?,
-            max_attempts: self.get(row, "max_attempts")?,
-            last_error: self.get(row, "last_error")?,
-            worker: self.get(row, "locked_by")?,
-            state: self.get(row, "state")?,
-        })
-    }
-
     /// Makes a job due now, with all its attempts. Returns `false` if it runs, or does not exist.
     pub(crate) async fn retry(&self, id: i64) -> Result<bool, CheckpointError> {
         // A request to cancel that its worker did not see before it died is withdrawn.
@@ -366,24 +319,6 @@ impl Queue {
         let values = vec![DbValue::I64(id), DbValue::Text(self.cancellations.clone())];
         Ok(!self.rows("cancel a job", &sql, values).await?.is_empty())
     }
-}
-
-/// A listed job.
-pub(crate) struct Row {
-    pub(crate) id: i64,
-    pub(crate) graph: String,
-    pub(crate) thread: Option<String>,
-    pub(crate) own_id: Option<String>,
-    pub(crate) work: Option<String>,
-    pub(crate) key: Option<String>,
-    pub(crate) priority: i16,
-    pub(crate) run_at_ms: i64,
-    pub(crate) created_at_ms: i64,
-    pub(crate) attempts: i16,
-    pub(crate) max_attempts: i16,
-    pub(crate) last_error: Option<String>,
-    pub(crate) worker: Option<String>,
-    pub(crate) state: String,
 }
 
 /// Returns whether the cancellation of a claimed job was requested.
@@ -437,6 +372,13 @@ fn failed(
     let code = error.database_error().and_then(DbError::code);
     let code = code.map(|code| format!(" (SQLSTATE {code})")).unwrap_or_default();
     queue_error(&queue.server.place(), &format!("{action}{code}"), error)
+}
+
+/// Returns whether the database rejected the values of a request: they are not valid, or break a rule of their table.
+pub(crate) fn is_rejected(error: &CheckpointError) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<DbError>());
+    let code = cause.and_then(DbError::code);
+    code.is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
 }
 
 /// Returns whether the connection broke, or the server is starting or stopping.

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Schedule, Worker,
     attempt::{Attempt, BUSY_PAUSE, STOPPED},
-    queue::{Free, Key, NEW_JOBS, Queue},
+    queue::{Free, Key, NEW_JOBS, Queue, is_rejected},
 };
 
 /// The pause after a failed request.
@@ -294,7 +294,14 @@ impl<'a> Running<'a> {
             if let Some((unix_ms, job)) = schedule.latest(now_ms)
                 && self.fired.get(&schedule.identifier) != Some(&unix_ms)
             {
-                self.queue.fire(&schedule.identifier, unix_ms, &job).await?;
+                match self.queue.fire(&schedule.identifier, unix_ms, &job).await {
+                    // Another one would be rejected again, and the other schedules and jobs must not wait for it.
+                    Err(error) if is_rejected(&error) => {
+                        let schedule = &*schedule.times.name;
+                        tracing::warn!(schedule, error = chain(&error), "a time of a schedule makes no job");
+                    }
+                    fired => drop(fired?),
+                }
                 self.fired.insert(schedule.identifier.clone(), unix_ms);
             }
             let next = schedule.next(now_ms).map(|next| Duration::from_millis(next.abs_diff(now_ms)));

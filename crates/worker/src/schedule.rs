@@ -67,7 +67,13 @@ impl Schedule {
     #[allow(clippy::new_ret_no_self, reason = "the times are the first half of a schedule")]
     pub fn new(name: impl Into<String>, times: &str, zone: &str) -> Result<Times, ScheduleError> {
         let name = name.into();
-        check_length(&name, [("name", &*name), ("times", times), ("zone", zone)])?;
+        check_length(&name, [("name", &*name, MAX_NAME)])?;
+        Self::times(name, times, zone)
+    }
+
+    fn times(name: String, times: &str, zone: &str) -> Result<Times, ScheduleError> {
+        let texts = [("name", &*name), ("times", times), ("zone", zone)];
+        check_length(&name, texts.map(|(part, text)| (part, text, MAX_TEXT_LENGTH)))?;
         let cron = read_times(times).map_err(|reason| ScheduleError::Times {
             schedule: name.clone(),
             times: times.to_owned(),
@@ -85,7 +91,7 @@ impl Schedule {
         if is_long {
             return Err(ScheduleError::LongInput { schedule: name });
         }
-        let read = Self::new(name, &times, &zone)?.run(&graph, thread, input)?;
+        let read = Self::times(name, &times, &zone)?.run(&graph, thread, input)?;
         Ok(Self { identifier, ..read })
     }
 
@@ -115,16 +121,22 @@ impl Schedule {
 /// Rejects long texts.
 fn check_length<'t>(
     schedule: &str,
-    texts: impl IntoIterator<Item = (&'static str, &'t str)>,
+    texts: impl IntoIterator<Item = (&'static str, &'t str, usize)>,
 ) -> Result<(), ScheduleError> {
-    let is_long = |text: &str| text.chars().nth(MAX_TEXT_LENGTH).is_some();
-    match texts.into_iter().find(|(_, text)| is_long(text)) {
-        Some((part, _)) => {
-            Err(ScheduleError::LongText { schedule: schedule.chars().take(SHOWN).collect(), part })
+    match texts.into_iter().find(|(_, text, limit)| text.chars().nth(*limit).is_some()) {
+        Some((part, _, limit)) => {
+            Err(ScheduleError::LongText { schedule: schedule.chars().take(SHOWN).collect(), part, limit })
         }
         None => Ok(()),
     }
 }
+
+/// The maximum length of a new schedule's name in characters. The key of a job, of at most 512 characters, has it between
+/// "schedule " and the time.
+const MAX_NAME: usize = 485;
+
+/// The maximum length of a graph's name in characters, as that of jobs.
+const MAX_GRAPH: usize = 128;
 
 /// The number of characters of a long name that an error shows.
 const SHOWN: usize = 100;
@@ -198,7 +210,7 @@ impl Times {
             return Err(ScheduleError::LongInput { schedule: self.name });
         }
         let (graph, thread) = (graph.graph_name().to_owned(), thread.into());
-        check_length(&self.name, [("graph", &*graph), ("thread", &*thread)])?;
+        check_length(&self.name, [("graph", &*graph, MAX_GRAPH), ("thread", &*thread, MAX_TEXT_LENGTH)])?;
         Ok(Schedule { identifier: self.name.clone(), times: self, graph, thread, input })
     }
 }
@@ -237,24 +249,58 @@ mod tests {
     }
 
     #[test]
-    fn each_text_of_a_schedule_has_at_most_1024_characters() {
-        let (fits, long) = ("é".repeat(MAX_TEXT_LENGTH), "é".repeat(MAX_TEXT_LENGTH + 1));
+    fn the_texts_of_a_schedule_fit_the_tables() {
+        let text = |length: usize| "é".repeat(length);
+        let (fits, long) = (text(MAX_TEXT_LENGTH), text(MAX_TEXT_LENGTH + 1));
         let made = |name: &str, zone: &str, graph: &str, thread: &str| {
             Schedule::new(name, "@daily", zone)?.run(graph, thread, ())
         };
-        drop(made(&fits, "UTC", &fits, &fits).unwrap());
-        let shown = "é".repeat(SHOWN);
+        let longest = made(&text(MAX_NAME), "UTC", &text(MAX_GRAPH), &fits).unwrap();
+        let (_, job) = longest.latest(ms("2026-10-24T12:00:00Z")).unwrap();
+        assert_eq!(job.id.chars().count(), 512);
+        let shown = text(SHOWN);
         for (name, zone, graph, thread, error) in [
-            (&*long, "UTC", "g", "t", format!("SS401: schedule `{shown}`: its name is")),
-            ("s", &*long, "g", "t", "SS401: schedule `s`: its zone is".to_owned()),
-            ("s", "UTC", &*long, "t", "SS401: schedule `s`: its graph is".to_owned()),
-            ("s", "UTC", "g", &*long, "SS401: schedule `s`: its thread is".to_owned()),
+            (
+                &*text(MAX_NAME + 1),
+                "UTC",
+                "g",
+                "t",
+                format!("SS401: schedule `{shown}`: its name is longer than 485"),
+            ),
+            ("s", &*long, "g", "t", "SS401: schedule `s`: its zone is longer than 1024".to_owned()),
+            (
+                "s",
+                "UTC",
+                &*text(MAX_GRAPH + 1),
+                "t",
+                "SS401: schedule `s`: its graph is longer than 128".to_owned(),
+            ),
+            ("s", "UTC", "g", &*long, "SS401: schedule `s`: its thread is longer than 1024".to_owned()),
         ] {
             let found = made(name, zone, graph, thread).unwrap_err().to_string();
-            assert_eq!(found, format!("{error} longer than 1,024 characters"));
+            assert_eq!(found, format!("{error} characters"));
         }
         let times = Schedule::new("s", &long, "UTC").unwrap_err().to_string();
-        assert_eq!(times, "SS401: schedule `s`: its times is longer than 1,024 characters");
+        assert_eq!(times, "SS401: schedule `s`: its times is longer than 1024 characters");
+    }
+
+    /// The keys of jobs of stored schedules are short, and a program without the limit may have stored such a name.
+    #[test]
+    fn a_stored_schedule_may_have_a_longer_name() {
+        let row = ScheduleRow {
+            identifier: "stored #1".to_owned(),
+            name: "é".repeat(MAX_TEXT_LENGTH),
+            times: "@daily".to_owned(),
+            zone: "UTC".to_owned(),
+            graph: "g".to_owned(),
+            thread: "t".to_owned(),
+            input: None,
+            is_long: false,
+            is_paused: false,
+            last_ms: None,
+        };
+        let (_, job) = Schedule::of_row(row).unwrap().latest(ms("2026-10-24T12:00:00Z")).unwrap();
+        assert_eq!(job.id, "schedule stored #1 2026-10-24T00:00Z");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io::Cursor};
 use superstep::{
     CheckpointId, Checkpointer, CompiledGraph, MemoryCheckpointer, RunError, ThreadId,
     checkpoint::{
-        CheckpointError, CheckpointMeta, Prune, Retention,
+        CheckpointError, CheckpointMeta, Commit, Prune, Retention,
         text::{self, ExportOptions},
     },
     thread::StateSnapshot,
@@ -333,4 +333,38 @@ async fn a_prune_that_fails_does_not_change_the_result_of_its_run() {
     store.0.1.store(false, std::sync::atomic::Ordering::Relaxed);
     graph.thread("t").run(say("2")).await.unwrap();
     assert_eq!(ids(&graph).await, [6]);
+}
+
+/// A store in which another process deletes the thread right before an item is posted to it.
+struct Deleted(MemoryCheckpointer);
+
+impl Wrapper for Deleted {
+    fn store(&self) -> &dyn Checkpointer {
+        &self.0
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> futures::future::BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            if thread.is_child() {
+                self.0.delete(&thread.root()).await?;
+            }
+            self.0.commit(&thread, expected, next).await
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_post_to_a_thread_that_is_deleted_meanwhile_leaves_nothing() {
+    let store = std::sync::Arc::new(Wrapped(Deleted(MemoryCheckpointer::new())));
+    let graph = line(&["a"]).with_checkpointer(store.clone());
+    graph.thread("t").run(say("x")).await.unwrap();
+    let error = graph.thread("t").post(1).await.unwrap_err();
+    assert!(matches!(error, RunError::EmptyThread { .. }), "{error}");
+    assert_eq!(store.children(&"t".into()).await.unwrap(), []);
 }

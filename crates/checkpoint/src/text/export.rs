@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io::Write, sync::Arc};
 
 use super::{
-    Copied, MAX_LINE, Redaction, TextError,
+    Copied, MAX_LINE, MAX_PRUNED, Redaction, TextError,
     lines::{
         Applied, Channel, Checkpoint, Counts, FORMAT, Header, KIND, Line, Mark, Subgraph, Task, Total, raw,
     },
@@ -92,12 +92,12 @@ pub async fn export(
 
 /// Writes a thread as text, with the threads of its subgraphs, one checkpoint after the other.
 ///
-/// The thread may be running: the text ends with the checkpoint that is the head when the export begins.
+/// The thread may be running: the text ends with the checkpoints that are the heads when the export begins.
 ///
 /// # Errors
 /// [`CheckpointError::NoThread`] if the thread does not exist or is of a subgraph, [`TextError::Unexportable`] if a stored
-/// value is not JSON, the thread is encrypted and `store` is not its `SealedCheckpointer`, or the thread is pruned meanwhile,
-/// [`TextError::Io`] from `out`.
+/// value is not JSON or too long, more than [`MAX_PRUNED`] checkpoints were pruned, the thread is encrypted and `store` is not its `SealedCheckpointer`, or the thread is pruned or deleted
+/// meanwhile, [`TextError::Io`] from `out`.
 pub async fn export_to(
     store: &dyn Checkpointer,
     thread: &ThreadId,
@@ -117,6 +117,16 @@ pub async fn export_to(
     if children.iter().any(|child| child.as_str().split(SEPARATOR).nth(1) == Some(own::KEYS)) {
         return Err(encrypted(thread, ids.last().map_or(CheckpointId(0), |(id, _)| *id)));
     }
+    // All ids before the first line: a thread that is deleted after this lacks its checkpoints.
+    let mut listed = Vec::new();
+    for child in children {
+        let ids = self::ids(store, &child).await?;
+        if ids.is_empty() {
+            return Err(gone(&child, CheckpointId(0)));
+        }
+        listed.push((child, ids));
+    }
+    check_pruned([(thread, &ids)].into_iter().chain(listed.iter().map(|(child, ids)| (child, ids))))?;
     let redaction = Redacting::new(&options.redaction);
     let mut writer = Writer { store, options, redaction, out, line: Vec::new(), total: Counts::default() };
     writer
@@ -129,10 +139,9 @@ pub async fn export_to(
             })
         })
         .await?;
-    for child in &children {
-        let ids = self::ids(store, child).await?;
+    for (child, ids) in &listed {
         let path = child.as_str().split(SEPARATOR).skip(1).map(str::to_owned).collect();
-        writer.thread(child, &ids, |mark| Line::Subgraph(Subgraph { subgraph: path, mark })).await?;
+        writer.thread(child, ids, |mark| Line::Subgraph(Subgraph { subgraph: path, mark })).await?;
     }
     let Counts { threads, checkpoints } = writer.total;
     writer.write(thread, CheckpointId(0), Line::Total(Total { total: writer.total }))?;
@@ -141,12 +150,33 @@ pub async fn export_to(
     Ok(Copied { thread: thread.clone(), threads, checkpoints, unused_rules })
 }
 
-/// Returns the ids of a thread's checkpoints, oldest first, each with whether its parent was pruned.
-async fn ids(
-    store: &dyn Checkpointer,
-    thread: &ThreadId,
-) -> Result<Vec<(CheckpointId, bool)>, CheckpointError> {
-    let mut ids: Vec<(CheckpointId, bool)> = Vec::new();
+/// The ids of a thread's checkpoints, oldest first, each with whether its parent was pruned.
+type Ids = Vec<(CheckpointId, bool)>;
+
+/// Rejects threads of which so many checkpoints were pruned that no import accepts their text.
+fn check_pruned<'a>(threads: impl Iterator<Item = (&'a ThreadId, &'a Ids)>) -> Result<(), TextError> {
+    let mut pruned = 0_u64;
+    for (thread, ids) in threads {
+        let Some((last, _)) = ids.last() else { continue };
+        pruned = pruned.saturating_add(last.0.saturating_sub(u64::try_from(ids.len()).unwrap_or(u64::MAX)));
+        if pruned > MAX_PRUNED {
+            let what = format!(
+                "{pruned} checkpoints were pruned, and a thread with more than {MAX_PRUNED} of them cannot be imported"
+            );
+            return Err(TextError::Unexportable {
+                thread: thread.clone(),
+                checkpoint: *last,
+                what,
+                source: None,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Reads the ids of a thread's checkpoints.
+async fn ids(store: &dyn Checkpointer, thread: &ThreadId) -> Result<Ids, CheckpointError> {
+    let mut ids = Ids::new();
     loop {
         let before = ids.last().map(|(id, _)| *id);
         let page = store.history(thread, History { limit: Some(PAGE), before, ..History::default() }).await?;
@@ -168,14 +198,19 @@ fn encrypted(thread: &ThreadId, checkpoint: CheckpointId) -> TextError {
     }
 }
 
-/// Reads a commit, with the fingerprints in its metadata.
-async fn read(store: &dyn Checkpointer, thread: &ThreadId, id: CheckpointId) -> Result<Commit, TextError> {
-    let gone = || TextError::Unexportable {
+/// Creates the error of a checkpoint, or of a whole thread, that was deleted during the export.
+fn gone(thread: &ThreadId, checkpoint: CheckpointId) -> TextError {
+    TextError::Unexportable {
         thread: thread.clone(),
-        checkpoint: id,
+        checkpoint,
         what: "it was deleted meanwhile; export the thread again".to_owned(),
         source: None,
-    };
+    }
+}
+
+/// Reads a commit, with the fingerprints in its metadata.
+async fn read(store: &dyn Checkpointer, thread: &ThreadId, id: CheckpointId) -> Result<Commit, TextError> {
+    let gone = || gone(thread, id);
     let mut commit = store.read_commit(thread, id).await?.ok_or_else(gone)?;
     if commit.metadata.contains_key(own::SEALED) {
         return Err(encrypted(thread, id));
@@ -223,7 +258,7 @@ impl Writer<'_> {
     async fn thread(
         &mut self,
         thread: &ThreadId,
-        ids: &[(CheckpointId, bool)],
+        ids: &Ids,
         first: impl FnOnce(Mark) -> Line,
     ) -> Result<(), TextError> {
         let mut first = Some(first);
@@ -323,7 +358,7 @@ impl Writer<'_> {
         };
         self.line.clear();
         self.redaction
-            .apply(&mut line)
+            .apply(thread, &mut line)
             .and_then(|()| line.write(&mut self.line))
             .map_err(|cause| unexportable("it is not JSON".to_owned(), Some(cause.into())))?;
         if self.line.len() > MAX_LINE {

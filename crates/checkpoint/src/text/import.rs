@@ -1,12 +1,13 @@
 //! From text to a checkpointer.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io::{self, BufRead, Seek, SeekFrom},
     sync::Arc,
 };
 
 use superstep_engine::Control;
+use superstep_state::chain;
 
 use super::{
     Copied, TextError,
@@ -99,8 +100,8 @@ impl<R: BufRead + Seek + Send> Checked<'_, R> {
     /// forked like that one. Do not resume both under the same name: keys of their effects are the same.
     ///
     /// The thread is stored under a temporary name first, `NAME (import NUMBER)`, and then [copied](Checkpointer::copy), so
-    /// that no part of a thread is ever found under its name. If the process is killed meanwhile, a thread of the temporary
-    /// name is left, which [`is_unfinished`] detects.
+    /// that no part of a thread is ever found under its name. If the process is killed meanwhile, or the temporary thread cannot
+    /// be deleted, it is left, and [`is_unfinished`] detects it.
     ///
     /// # Errors
     /// [`CheckpointError::ThreadExists`] if the thread exists, [`CheckpointError::Busy`] if it has a writer, and other errors
@@ -119,7 +120,10 @@ impl<R: BufRead + Seek + Send> Checked<'_, R> {
         let stored = stored_under(store, self.source, &temporary, name).await;
         let deleted = store.delete(&temporary).await;
         let Counts { threads, checkpoints } = stored?;
-        deleted?;
+        if let Err(error) = deleted {
+            // The thread is stored. An error would say that it is not.
+            tracing::warn!(thread = %temporary, error = chain(&error), "the temporary thread of an import cannot be deleted");
+        }
         Ok(Copied { thread: name.clone(), threads, checkpoints, unused_rules: Vec::new() })
     }
 }
@@ -210,9 +214,10 @@ impl<'a> Writer<'a> {
                 &stored.as_ref().ok_or_else(missing)?.records
             }
         };
+        let records: BTreeMap<u32, &TaskRecord> =
+            records.iter().map(|(slot, record)| (*slot, record)).collect();
         for task in commit.applied.iter_mut().filter(|task| task.recorded) {
-            let record = records.iter().find(|(slot, _)| *slot == task.slot);
-            let Some((_, TaskRecord::Finished { update, .. })) = record else {
+            let Some(TaskRecord::Finished { update, .. }) = records.get(&task.slot) else {
                 return Err(CheckpointError::not_recorded(&self.thread, Some(parent), task.slot));
             };
             task.update = update.clone();

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, value::RawValue};
 use superstep_engine::{Control, NodeName, Withheld};
 use superstep_state::RawJson;
 
+use super::known::unknown;
 use crate::{
     NodeFailure, Question, RecordedTarget, Replaced, Source, TaskRecord, Within,
     commit::own::{GRAPH, NONCE, REDACTED, VERSION},
@@ -300,9 +301,8 @@ impl Line {
             other => other.write(&mut parsed),
         };
         written.map_err(|error| reason(&error))?;
-        let [given, known] = [text.as_bytes(), parsed.as_slice()]
-            .map(|json| serde_json::from_slice(json).map_err(|error| reason(&error)));
-        match unknown(&given?, &known?, String::new()) {
+        let parsed = String::from_utf8(parsed).expect("JSON is UTF-8");
+        match unknown(text, &parsed).map_err(|error| reason(&error))? {
             None => Ok(line),
             Some(path) => Err(format!("`{path}` is unknown or superfluous")),
         }
@@ -319,25 +319,6 @@ impl Line {
             Self::Task(line) => serde_json::to_writer(out, line),
             Self::Total(line) => serde_json::to_writer(out, line),
         }
-    }
-}
-
-/// Returns the path of the first value that is not known.
-fn unknown(given: &Value, known: &Value, path: String) -> Option<String> {
-    match (given, known) {
-        (Value::Object(given), Value::Object(known)) => given.iter().find_map(|(name, value)| {
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            match known.get(name) {
-                Some(known) => unknown(value, known, path),
-                None => Some(path),
-            }
-        }),
-        (Value::Array(given), Value::Array(known)) if given.len() == known.len() => given
-            .iter()
-            .zip(known)
-            .enumerate()
-            .find_map(|(nth, (given, known))| unknown(given, known, format!("{path}[{nth}]"))),
-        _ => (given != known).then_some(path),
     }
 }
 

@@ -24,6 +24,7 @@
 mod export;
 mod files;
 mod import;
+mod known;
 mod lines;
 mod parse;
 mod redaction;
@@ -41,7 +42,8 @@ use crate::{CheckpointError, CheckpointId, ThreadId};
 /// The maximum length of a line in bytes, without its end.
 pub const MAX_LINE: usize = 256 << 20;
 
-/// The maximum number of pruned checkpoints of the threads in a file: ids between those of its checkpoints.
+/// The maximum number of pruned checkpoints of the threads in a file: ids between those of its checkpoints. Threads with more are
+/// not exported.
 pub const MAX_PRUNED: u64 = 1_000_000;
 
 /// The threads and checkpoints that were exported or imported.

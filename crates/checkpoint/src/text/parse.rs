@@ -3,7 +3,7 @@
 //! Start at [`Parser`].
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{BufRead, Read as _},
 };
 
@@ -14,7 +14,7 @@ use super::{
     MAX_LINE, MAX_PRUNED, TextError,
     lines::{Applied, Channel, Checkpoint, Counts, FORMAT, Header, KIND, Line, Mark, Subgraph, Task},
 };
-use crate::{AppliedTask, CheckpointId, Commit, ThreadId, ids::SEPARATOR};
+use crate::{AppliedTask, CheckpointId, Commit, ThreadId, commit::own, ids::SEPARATOR};
 
 /// A part of a file.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(super) struct Parser<'a> {
 struct Thread {
     path: Vec<String>,
     mark: Mark,
-    /// The checkpoints so far, with the slots of their finished tasks.
+    /// The checkpoints so far, with the slots of their finished tasks in order.
     checkpoints: BTreeMap<u64, Vec<u32>>,
 }
 
@@ -155,6 +155,12 @@ impl<'a> Parser<'a> {
         if path.is_empty() || !path.iter().all(is_valid) {
             return Err(error(number, "`subgraph` is not a valid path"));
         }
+        if path.iter().any(|segment| segment == own::KEYS) {
+            return Err(error(
+                number,
+                "`subgraph` is the thread with the keys of an encrypted one, which has no text",
+            ));
+        }
         let [last, next] = [&self.thread.path, &path].map(|path| name(path));
         if next <= last {
             return Err(error(number, "the thread of this subgraph is there already, or not in order"));
@@ -189,12 +195,12 @@ impl<'a> Parser<'a> {
             commit.applied.push(self.applied(number, task, parent, parent_pruned)?);
         }
         if snapshot {
-            let mut channels: Vec<ChannelValue> = Vec::new();
+            let (mut names, mut channels) = (BTreeSet::new(), Vec::new());
             while let Some((number, Channel { channel, value })) = self.follows(|line| match line {
                 Line::Channel(value) => Ok(value),
                 other => Err(Box::new(other)),
             })? {
-                if channels.iter().any(|known| known.channel == channel) {
+                if !names.insert(channel.clone()) {
                     return Err(error(number, &format!("channel `{channel}` is there already")));
                 }
                 channels.push(ChannelValue { channel, json: value.into() });
@@ -264,7 +270,7 @@ impl<'a> Parser<'a> {
             (Some(update), false, false) => RawJson::from(update).into(),
             (None, true, false) => {
                 let records = parent.and_then(|parent| self.thread.checkpoints.get(&parent));
-                if !records.is_some_and(|finished| finished.contains(&slot)) {
+                if records.is_none_or(|finished| finished.binary_search(&slot).is_err()) {
                     let what = format!("task {slot} is not recorded as finished under the parent");
                     return Err(error(number, &what));
                 }
@@ -409,6 +415,27 @@ mod tests {
         let wanted =
             "SS312: line 2 of the thread file: `step` 9223372036854775807 is not the number of a superstep";
         assert_eq!(refused(&format!("{HEADER}\n{line}\n")), wanted);
+    }
+
+    #[test]
+    fn a_channel_has_one_value_in_a_snapshot() {
+        let checkpoint =
+            r#"{"checkpoint":1,"source":"input","step":0,"next":[],"created_ms":0,"snapshot":true}"#;
+        let line = |channel: usize| format!("{{\"channel\":\"{channel}\",\"value\":7}}\n");
+        // Quadratic time would take minutes for these.
+        let lines: String = (0..200_000).chain([7]).map(line).collect();
+        let wanted = "SS312: line 200003 of the thread file: channel `7` is there already";
+        assert_eq!(refused(&format!("{HEADER}\n{checkpoint}\n{lines}")), wanted);
+    }
+
+    #[test]
+    fn a_thread_with_keys_is_refused() {
+        let line = r#"{"checkpoint":1,"source":"input","step":0,"next":[],"created_ms":0}"#;
+        let wanted = "SS312: line 3 of the thread file: `subgraph` is the thread with the keys of an encrypted one, which has no text";
+        for before in ["", "\"sub:0@2\","] {
+            let path = format!("{{\"subgraph\":[{before}\"{}\"]}}", own::KEYS);
+            assert_eq!(refused(&format!("{HEADER}\n{line}\n{path}\n")), wanted);
+        }
     }
 
     #[test]

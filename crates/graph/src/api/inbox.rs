@@ -50,15 +50,16 @@ impl<S: State> Thread<S> {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::EmptyThread`] if nothing of the thread is stored, [`RunError::OtherGraph`], [`RunError::Unstorable`] if
+    /// [`RunError::EmptyThread`] if nothing of the thread is stored, also if it is deleted meanwhile, [`RunError::OtherGraph`], [`RunError::Unstorable`] if
     /// `item` cannot be, or what the checkpointer reports.
     pub async fn post(&self, item: impl Serialize) -> Result<u64, RunError> {
         let item = encode::to_value(&item)
             .map_err(|source| RunError::Unstorable { what: "the item for the inbox".to_owned(), source })?;
         let (checkpointer, thread) = self.stored_root()?;
         let newest = History { limit: Some(1), ..History::default() };
+        let gone = || RunError::EmptyThread { thread: thread.clone() };
         match checkpointer.history(thread, newest.clone()).await?.first() {
-            None => return Err(RunError::EmptyThread { thread: thread.clone() }),
+            None => return Err(gone()),
             Some(head) => self.graph.inner.owns(thread, head)?,
         }
         let inbox = inbox_of(thread);
@@ -77,6 +78,11 @@ impl<S: State> Thread<S> {
                 records: Vec::new(),
             };
             match checkpointer.commit(&inbox, head, commit).await {
+                Ok(_) if checkpointer.history(thread, newest.clone()).await?.is_empty() => {
+                    // The thread was deleted since: its next one must not read the item.
+                    checkpointer.delete(&inbox).await?;
+                    return Err(gone());
+                }
                 Ok(id) => return Ok(id.0),
                 // Another post came in between; try again.
                 Err(CheckpointError::Conflict { .. }) if attempts.next().is_some() => {}

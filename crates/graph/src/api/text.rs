@@ -42,13 +42,21 @@ impl<S: State> Thread<S> {
 
     /// Returns the thread as text, with [redacted](text::Redaction) values or with its snapshots.
     ///
+    /// Rules also apply to the [former names](text::Redaction::renamed) of the channels of this graph's state, not of its
+    /// subgraphs' states.
+    ///
     /// # Errors
     /// [`CheckpointError::NoThread`](crate::checkpoint::CheckpointError::NoThread) if the thread does not exist,
     /// [`RunError::OtherGraph`], or the error of [`text::export`].
     pub async fn export_with(&self, options: &ExportOptions) -> Result<String, RunError> {
         let (checkpointer, thread) = self.stored_root()?;
         self.history().limit(1).checkpoints().await?;
-        Ok(text::export(&**checkpointer, thread, options).await?)
+        let mut options = options.clone();
+        for channel in self.graph.initial().channels().iter().filter(|channel| !channel.was.is_empty()) {
+            let names = [&channel.name].into_iter().chain(&*channel.was).map(|name| name.to_string());
+            options.redaction = options.redaction.renamed(names);
+        }
+        Ok(text::export(&**checkpointer, thread, &options).await?)
     }
 
     /// Stores the thread of a text under the name of this handle, in place of its own name. It must not exist yet.

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 use superstep_checkpoint::CheckpointError;
-pub(crate) use superstep_checkpoint::internal::own::inbox_of;
+pub(crate) use superstep_checkpoint::internal::own::{ITEM, inbox_of};
 
 use crate::{CheckpointId, Checkpointer, History, ThreadId};
 
@@ -19,9 +19,6 @@ pub struct Posted {
 
 /// The maximum number of attempts of a post after conflicts with others.
 pub(crate) const MAX_ATTEMPTS: usize = 100;
-
-/// The key of the item in the metadata of its checkpoint.
-pub(crate) const ITEM: &str = "item";
 
 /// The number of items per read.
 const PAGE: usize = 50;

@@ -148,10 +148,16 @@ async fn a_take_over_waits_for_the_write_that_its_owner_is_about_to_store() {
         async move { (two.lease(&thread).await, load(&*two, &thread).await.head) }
     });
     other.until_waiting(2).await;
+    let released = third.text("SELECT clock_timestamp()::text").await;
     other.sql("COMMIT").await;
     assert_eq!(commit.await.unwrap().unwrap(), CheckpointId(2));
     let (taken, head) = taken.await.unwrap();
     assert_eq!((taken.is_ok(), head), (true, CheckpointId(2)));
+    // Its whole time begins after the wait.
+    let is_whole = format!(
+        "SELECT (expires_at >= '{released}'::timestamptz + interval '3600 seconds')::text FROM leases"
+    );
+    assert_eq!(third.text(&is_whole).await, "true");
     // The first owner notices, also where the head is another one.
     let late = one.commit(&thread, Some(CheckpointId(1)), superstep(Some(CheckpointId(1)), "3")).await;
     assert!(matches!(late, Err(CheckpointError::LeaseLost { .. })), "{late:?}");

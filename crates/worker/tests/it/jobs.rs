@@ -35,6 +35,43 @@ async fn a_worker_takes_only_jobs_of_its_graphs() {
     assert_eq!(jobs.list(Listed::In(JobState::Queued)).await.unwrap().len(), 1);
 }
 
+/// PostgreSQL stores JSON with these texts and forms, and its functions reject them.
+#[tokio::test]
+async fn a_job_with_any_json_is_listed_beside_the_others() {
+    let Some(server) = shared() else { return };
+    let options = fresh(server);
+    let jobs = Jobs::open(options.clone()).await.unwrap();
+    let send =
+        |thread: &'static str, text: &str| jobs.run("g", thread, serde_json::json!({ "text": text })).send();
+    let (nul, named, umlaut) =
+        (send("t", "a\0b").await.unwrap(), send("n\0", "").await.unwrap(), send("ü", "").await.unwrap());
+    let schema = format!("{}_jobs", options.schema);
+    for payload in [r#"{"work":5}"#, r#"{"thread":"\u00fc","work":{"resume":{}}}"#, "7"] {
+        server.sql(&format!("SELECT id FROM {schema}.add_job('other', '{payload}')"));
+    }
+    let listed = jobs.list(Listed::All).await.unwrap();
+    let about: Vec<_> = listed.iter().map(|job| (job.thread.as_deref(), job.work.as_deref())).collect();
+    let run = Some("run");
+    assert_eq!(
+        about,
+        [
+            (Some("t"), run),
+            (Some("n\0"), run),
+            (Some("ü"), run),
+            (None, None),
+            (Some("ü"), Some("resume")),
+            (None, None)
+        ]
+    );
+    let of = async |thread: &str| jobs.list(Listed::Of(thread.into())).await.unwrap();
+    assert_eq!(of("t").await, [jobs.get(nul).await.unwrap().unwrap()]);
+    assert_eq!(of("n\0").await, [jobs.get(named).await.unwrap().unwrap()]);
+    assert_eq!(of("ü").await, [listed[2].clone(), listed[4].clone()]);
+    assert_eq!((listed[2].id, of("u").await.len()), (umlaut, 0));
+    server.sql(&format!("UPDATE {schema}._private_jobs SET attempts = max_attempts WHERE id = {nul}"));
+    assert_eq!(jobs.list(Listed::In(JobState::Dead)).await.unwrap().len(), 1);
+}
+
 #[tokio::test]
 async fn a_job_that_is_sent_or_delivered_twice_runs_its_thread_once() {
     let Some(server) = shared() else { return };

@@ -136,10 +136,31 @@ async fn a_stored_schedule_that_a_program_cannot_read_is_reported_and_stops_no_o
     let mut stored = jobs.schedules().await.unwrap();
     let (wide, odd, long) = (stored.remove(3), stored.remove(2), stored.remove(1));
     let problem = wide.problem.unwrap();
-    assert_eq!(problem, "SS401: schedule `wide`: its thread is longer than 1,024 characters");
+    assert_eq!(problem, "SS401: schedule `wide`: its thread is longer than 1024 characters");
     assert_eq!(wide.thread.len(), 1_025);
     assert_eq!(long.problem.as_deref(), Some("SS401: schedule `long`: its input is longer than 1 MiB"));
     let problem = odd.problem.unwrap();
     assert!(problem.starts_with("SS401: schedule `odd`: unknown time zone `Mars/Olympus`"), "{problem}");
     assert_eq!(odd.next_ms, None);
+}
+
+#[tokio::test]
+async fn a_schedule_whose_job_the_database_rejects_stops_no_other() {
+    let Some(server) = shared() else { return };
+    let (options, control) = (fresh(server), Control::default());
+    let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
+    let jobs_table = format!("{}_jobs._private_jobs", options.schema);
+    server.sql(&format!("ALTER TABLE {jobs_table} ADD CHECK (key NOT LIKE 'schedule bad %')"));
+    let worker = || {
+        ["bad", "good"].into_iter().fold(Worker::new(&jobs).graph(graph.clone()), |worker, name| {
+            let times = Schedule::new(name, "0 9 * * *", "UTC").unwrap();
+            worker.schedule(times.run("trip", name, input(name)).unwrap())
+        })
+    };
+    assert_eq!(worker().run_due().await.unwrap(), 0);
+    jobs.run(&graph, "a", input("a")).send().await.unwrap();
+    assert_eq!(worker().at_ms(MONDAY).run_due().await.unwrap(), 2);
+    let mut began = control.began();
+    began.sort_unstable();
+    assert_eq!(began, ["a", "good"]);
 }
