@@ -1,8 +1,8 @@
 //! X10 and K9: hooks before and after model calls and tool calls, in any graph.
 
-use std::{future::ready, sync::Arc};
+use std::{future::ready, sync::Arc, time::Duration};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use superstep::{
     Answers, MemoryCheckpointer,
     agent::{
@@ -10,12 +10,13 @@ use superstep::{
         config::{LengthPolicy, ToolMode},
         hooks::{Acting, HookError, Hooks},
     },
-    llm::{Message, Request},
+    llm::{Message, Request, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, calls::Sequence},
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, txt},
     scripted::ScriptedModel,
 };
+use tokio::sync::Semaphore;
 
 use super::{Cancel, Ran, Scenario, kit::Kit, paused, show};
 
@@ -337,6 +338,51 @@ fn a_hook_that_hangs_does_not_hold_a_cancelled_turn() {
         let ran = scenario.play_here();
         assert_eq!((ran.outcome(), ran.turn().ended), (AgentOutcome::Cancelled, 50));
     }
+}
+
+/// A tool whose calls run one after the other.
+struct Queued(ToolSpec, Arc<Semaphore>);
+
+impl Tool for Queued {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn sequence(&self) -> Option<Sequence<'_>> {
+        Some(Sequence { name: "queue", overlaps: false })
+    }
+
+    fn call(&self, _: Value, _: ToolCx) -> ToolFuture<'_> {
+        Box::pin(async {
+            let _alone = self.1.try_acquire().map_err(|_| ToolError::failed("not alone"))?;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Ok("alone".into())
+        })
+    }
+}
+
+#[test]
+fn calls_that_a_hook_redirects_retain_the_order_of_the_new_tool() {
+    paused(async {
+        let hooks = |_: &Kit| {
+            let mut hooks = Hooks::default();
+            hooks.acting.pre(|mut acting: Acting| {
+                (acting.tool, acting.args) = ("queued".to_owned(), json!({}));
+                ready(Ok(Some(acting)))
+            });
+            hooks
+        };
+        let mut scenario = Scenario { hooks, ..Scenario::new([]) };
+        scenario.config.tool_mode = ToolMode::Parallel { max: 4 };
+        let two = calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "echo", r#"{"x":"2"}"#)]);
+        let model = ScriptedModel::new(Script::new([two, txt("ok")]));
+        let parameters = json!({"type": "object"});
+        let spec = ToolSpec { name: "queued".into(), description: String::new(), parameters };
+        let queued: Arc<dyn Tool> = Arc::new(Queued(spec, Arc::new(Semaphore::new(1))));
+        let agent = scenario.agent(Arc::new(model), &Kit::default()).tools([queued]).build().unwrap();
+        let state = agent.without_thread().run(agent.input("go")).await.unwrap().state;
+        assert_eq!(state.tool_result_history.iter().collect::<Vec<_>>(), ["alone", "alone"]);
+    });
 }
 
 #[test]

@@ -71,21 +71,17 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let stop = refuse(&deps, state, &records, &mut pending, &cx);
     let budget = deps.config.budget.wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
     let granted = permit::granted(&deps, state, &cx);
-    let run = Executor {
+    let mut run = Executor {
         permissions: Mutex::new(granted.clone()),
         granted,
         asking: tokio::sync::Mutex::new(()),
         keys: QuestionKeys::of(pending.iter().map(|call| call.call.id.as_str())),
-        order: Order::of(&deps, &pending),
+        order: Order::default(),
         at_work: RunningCalls::default(),
         failed: OnceLock::new(),
         tool_failed: CancellationToken::new(),
         out_of_time: budget.map(|left| Instant::now() + left),
-        sub_calls: pending
-            .iter()
-            .filter(|call| call.refused.is_none() && matches!(call.checked, Some(Ok(_))))
-            .filter(|call| deps.sub_agents.contains_key(&call.name))
-            .count(),
+        sub_calls: 0,
         state: Arc::new(state.clone()),
         outer: outer.clone(),
         deps,
@@ -93,7 +89,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     };
     let before = snapshots::before(&run, &pending).await?;
     // Boxed, because the future of a node is moved several times before it starts.
-    let mut answers = Box::pin(answer_all(&run, pending)).await?;
+    let mut answers = Box::pin(answer_all(&mut run, pending)).await?;
     // In the order of their completion, which a replay must not change.
     let returned: Option<Vec<usize>> = (run.deps.config.result_order == ResultOrder::Completion)
         .then(|| run.cx.noted("returned", answers.iter().map(|(position, _)| *position).collect()));
@@ -218,14 +214,17 @@ type Calls = Vec<(usize, Pending)>;
 ///
 /// Among parallel calls, those that require an external decision come last: an interrupt ends the node, and
 /// by then all others are answered. All questions of the round are returned together.
-async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize, Answer)>, NodeError> {
+async fn answer_all(run: &mut Executor, pending: Vec<Pending>) -> Result<Vec<(usize, Answer)>, NodeError> {
     let hold = run.deps.config.approval.hold_batch;
     let asks_first = hold || run.deps.approvals.are_outside();
-    let mut calls: Vec<_> = pending.into_iter().enumerate().collect();
+    let mut calls: Calls = pending.into_iter().enumerate().collect();
     if asks_first || run.at_once() > 1 {
         // The user approves the final arguments, which also determine whether the call runs alone.
         calls = prepare_all(run, calls).await?;
     }
+    // Hooks may have changed a call to any other.
+    run.arrange(&calls);
+    let run = &*run;
     if asks_first {
         for (position, call) in &mut calls {
             call.verdict = run.verdict_on(*position, call);
