@@ -63,6 +63,13 @@ impl Steered {
 
     /// Runs a turn, and returns its end and its steering events.
     async fn turn(&self, text: &str) -> (AgentState, Vec<String>) {
+        let (state, told) = self.part(text).await;
+        check::calls_are_answered(state.messages.iter());
+        (state, told)
+    }
+
+    /// Runs a turn that may end with a question.
+    async fn part(&self, text: &str) -> (AgentState, Vec<String>) {
         let mut stream =
             self.agent.thread("t").clock(TokioClock::starting_at(0)).ask_stream(text, [StreamMode::Custom]);
         let mut told = Vec::new();
@@ -77,9 +84,7 @@ impl Steered {
                 }
             }
         }
-        let state = stream.outcome().await.unwrap().state;
-        check::calls_are_answered(state.messages.iter());
-        (state, told)
+        (stream.outcome().await.unwrap().state, told)
     }
 
     /// Returns the last message of each request.
@@ -123,7 +128,7 @@ fn a_message_is_read_behind_the_results_of_its_round_by_the_next_model_call() {
 
 // Case N12.
 #[test]
-fn a_memory_request_is_stored_once_at_the_end_of_the_turn() {
+fn a_memory_request_is_stored_once() {
     paused(async {
         let script = [call("c0", "slow", r#"{"x":"c"}"#), txt("ok"), txt("on")];
         let steered = Steered::new(script, memory());
@@ -183,6 +188,23 @@ fn a_message_during_a_reply_by_a_tool_is_answered_too() {
         let silent = Steered { said: Vec::new(), ..steered };
         let (state, _) = silent.turn("hi").await;
         assert_eq!((state.final_reply.as_str(), state.llm_calls), ("Hello", 1));
+    });
+}
+
+// Case N12.
+#[test]
+fn a_memory_request_is_stored_although_its_turn_is_discarded() {
+    paused(async {
+        let script = [call("c0", "slow", r#"{"x":"c"}"#), call("c1", "add", r#"{"a":1,"b":1}"#), txt("ok")];
+        let steered = Steered::with(preset_that_asks(), script, memory());
+        let steered = steered.say("tool_start", "c0", "remember this: tea");
+        steered.part("go").await;
+        let (thread, input) = (steered.agent.thread("t"), steered.agent.input("go on"));
+        let thread = thread.clock(TokioClock::starting_at(0)).on_unfinished(OnUnfinished::Discard);
+        assert_eq!(thread.run(input).await.unwrap().state.final_reply, "ok");
+        let remembered = steered.kit.remembered();
+        assert_eq!(remembered.len(), 1, "{remembered:?}");
+        assert_eq!(remembered[0].0[0].content, "remember this: tea");
     });
 }
 

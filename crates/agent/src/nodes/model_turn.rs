@@ -10,6 +10,7 @@ use super::{
     budget::{Spent, expired},
     chunk::{emit_message, message_id},
     fit_request::RequestSpace,
+    memory_trigger,
     model_call::{ModelCall, by_model},
     next_call::NextCall,
     offered, parts,
@@ -325,6 +326,7 @@ impl PlannedCall<'_> {
         }
         if self.steered > self.state.steered {
             update = update.steered(self.steered);
+            memory_trigger::steered(self.deps, self.state, &self.new, self.cx);
         }
         if self.deps.config.parts {
             let parts = answer.iter().flat_map(|message| parts::of_message(message, cut_off, self.cx));
