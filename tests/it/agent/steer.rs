@@ -7,7 +7,7 @@ use superstep::{
     Checkpointer, Event, MemoryCheckpointer, OnUnfinished, RunOptions, State, StreamMode,
     agent::{
         Agent, AgentOutcome, AgentState, ReactConfig, SteerError,
-        config::{LengthPolicy, PermissionRule, Permit, ToolMode},
+        config::{AtLimit, Budget, LengthPolicy, Limit, LimitUnit, PermissionRule, Permit, ToolMode},
     },
     clock::TokioClock,
     llm::Role,
@@ -205,6 +205,68 @@ fn a_memory_request_is_stored_although_its_turn_is_discarded() {
         let remembered = steered.kit.remembered();
         assert_eq!(remembered.len(), 1, "{remembered:?}");
         assert_eq!(remembered[0].0[0].content, "remember this: tea");
+    });
+}
+
+/// Returns a response during whose last part a message can be sent.
+fn hello() -> Answer {
+    Answer::stream().text(["Hel"]).delay(100).text(["lo"]).end("stop").usage(10, 5).done()
+}
+
+/// Asserts that the reply `Hello` stands, and that the next turn reads the message.
+async fn is_left_to_the_next_turn(steered: Steered, answer: &str) {
+    let (state, told) = steered.turn("hi").await;
+    let end = (state.final_reply.as_str(), state.outcome, state.steered, told.len());
+    assert_eq!(end, ("Hello", Some(AgentOutcome::Completed), 0, 0));
+    let (state, told) = steered.turn("go on").await;
+    let end = (state.final_reply.as_str(), state.outcome, state.steered, told.len());
+    assert_eq!(end, (answer, Some(AgentOutcome::Completed), 1, 1));
+    assert_eq!(steered.asked(), ["hi", "go on"]);
+}
+
+// Case N12.
+#[test]
+fn a_message_during_the_last_response_that_a_limit_allows_is_left_to_the_next_turn() {
+    paused(async {
+        for at in [AtLimit::LastMessage, AtLimit::Fixed("enough".into()), AtLimit::Fail] {
+            let limit = Limit { max: 1, unit: LimitUnit::ModelCalls, at };
+            let config = ReactConfig { limit, ..super::preset() };
+            let steered = Steered::with(config, [hello(), txt("Bonjour")], memory());
+            is_left_to_the_next_turn(steered.say("llm_token", "Hel", "in French"), "Bonjour").await;
+        }
+        let budget = Budget { tokens: Some(15), reserve_final: false, ..Budget::default() };
+        let config = ReactConfig { budget, ..super::preset() };
+        let steered = Steered::with(config, [hello(), txt("Bonjour")], memory());
+        is_left_to_the_next_turn(steered.say("llm_token", "Hel", "in French"), "Bonjour").await;
+        // A limit with another call leaves nothing.
+        let limit = Limit { max: 1, unit: LimitUnit::ModelCalls, at: AtLimit::NoToolsCall { hint: None } };
+        let config = ReactConfig { limit, ..super::preset() };
+        let steered = Steered::with(config, [hello(), txt("Bonjour")], memory());
+        let (state, _) = steered.say("llm_token", "Hel", "in French").turn("hi").await;
+        assert_eq!((state.final_reply.as_str(), state.steered), ("Bonjour", 1));
+    });
+}
+
+// Case N12.
+#[test]
+fn a_message_during_a_reply_by_call_in_the_last_round_is_left_to_the_next_turn() {
+    paused(async {
+        for at in [AtLimit::LastMessage, AtLimit::Fail] {
+            let limit = Limit { max: 1, unit: LimitUnit::ToolRounds, at };
+            let by_finish = |id, text| (id, "generate_response", text);
+            let first = calls([by_finish("c0", r#"{"response":"Hello"}"#), ("c1", "slow", r#"{"x":"c"}"#)]);
+            let script = [first, calls([by_finish("c2", r#"{"response":"Bonjour"}"#)])];
+            let config = ReactConfig { limit: limit.clone(), ..ReactConfig::agentscope() };
+            let steered = Steered::with(config, script, memory()).say("tool_start", "c1", "in French");
+            is_left_to_the_next_turn(steered, "Bonjour").await;
+
+            let tell =
+                Answer::stream().text(["Look: "]).delay(100).call(0, "c0", "tell", [r#"{"x":"Hello"}"#]);
+            let tell = tell.end("tool_calls").done();
+            let config = ReactConfig { limit, ..super::preset() };
+            let steered = Steered::with(config, [tell, txt("Bonjour")], memory());
+            is_left_to_the_next_turn(steered.say("llm_token", "Look: ", "in French"), "Bonjour").await;
+        }
     });
 }
 

@@ -267,8 +267,12 @@ impl PlannedCall<'_> {
             emit(cx, || AgentEvent::AttemptDiscarded { attempt: requests });
         }
         if accepted.is_reply && accepted.answer.steered < MAX_STEERED && is_waiting(self.steered, cx).await? {
-            accepted.answer.again = true;
-            accepted.answer.steered += 1;
+            (state.answer, state.llm_calls, state.usage) = (accepted.answer, state.llm_calls + 1, usage);
+            // At a limit or without a budget this reply stands, and the next turn reads the message.
+            if NextCall::is_due(deps, &state, cx.now_ms()) {
+                accepted.answer.again = true;
+                accepted.answer.steered += 1;
+            }
         }
         let mut update = accepted.update.answer(accepted.answer);
         if let Some(model) = model {

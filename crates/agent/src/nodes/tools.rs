@@ -24,7 +24,10 @@ mod tool_updates;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use superstep_graph::{Cx, NodeError, State, state::Update};
+use superstep_graph::{
+    Cx, NodeError, State,
+    state::{Update, reduce},
+};
 use superstep_llm::{Message, Role, Usage};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +44,7 @@ pub(crate) use self::{discarded::discarded, snapshots::of_discarded};
 use super::{
     budget::{Spent, of_turn},
     model_call::by_model,
+    next_call::NextCall,
     steering_input::is_waiting,
 };
 use crate::{
@@ -189,7 +193,8 @@ async fn ended(
     let answered = answers.iter().all(answers_the_user) && !answers.is_empty();
     let is_reply = answered || finishes.iter().any(|finish| matches!(finish, Some(Ok(_))));
     let cancelled = run.cx.noted("cancelled.end", run.cx.cancel().is_cancelled());
-    let waits = !cancelled && is_reply && is_waiting(run.state.steered, &run.cx).await?;
+    let waits =
+        !cancelled && is_reply && is_waiting(run.state.steered, &run.cx).await? && calls_model(run, &update);
     let update = match (loops, answered && !waits) {
         (true, _) => update.stop(true).stop_reason(AgentOutcome::LoopDetected),
         (false, true) => update.stop(true),
@@ -199,6 +204,13 @@ async fn ended(
         return Ok(update);
     }
     Ok(settle(&config.finish, &run.state, &finishes, update))
+}
+
+/// Returns whether the model is called after this round. Otherwise the reply stands, and the next turn reads the
+/// message that is waiting.
+fn calls_model(run: &Executor, update: &AgentStateUpdate) -> bool {
+    let after = reduce(&*run.state, [update.clone()]);
+    after.is_ok_and(|after| NextCall::is_due(&run.deps, &after, run.cx.now_ms()))
 }
 
 /// A tool's update that another version of the program stored.
