@@ -3,11 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures::StreamExt;
+use serde_json::json;
 use superstep::{
     Checkpointer, Event, MemoryCheckpointer, OnUnfinished, RunOptions, State, StreamMode,
     agent::{
         Agent, AgentOutcome, AgentState, ReactConfig, SteerError,
-        config::{AtLimit, Budget, LengthPolicy, Limit, LimitUnit, PermissionRule, Permit, ToolMode},
+        config::{
+            AtLimit, Budget, Finish, LengthPolicy, Limit, LimitUnit, OutputMode, PermissionRule, Permit,
+            ToolMode,
+        },
     },
     clock::TokioClock,
     llm::Role,
@@ -266,6 +270,28 @@ fn a_message_during_a_reply_by_call_in_the_last_round_is_left_to_the_next_turn()
             let config = ReactConfig { limit, ..super::preset() };
             let steered = Steered::with(config, [tell, txt("Bonjour")], memory());
             is_left_to_the_next_turn(steered.say("llm_token", "Look: ", "in French"), "Bonjour").await;
+        }
+    });
+}
+
+// Case N12.
+#[test]
+fn the_value_of_a_reply_that_a_message_replaced_is_not_that_of_the_turn() {
+    paused(async {
+        let schema =
+            json!({"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]});
+        let finish =
+            Finish { schema: Some(schema), output: OutputMode::Native, retries: 0, ..Finish::default() };
+        let one = || Answer::stream().text([r#"{"answer":"#]).delay(100).text(["1}"]).end("stop").done();
+        for (second, outcome, output) in [
+            (txt("sorry"), AgentOutcome::InvalidOutput, None),
+            (http(401, &[], "{}"), AgentOutcome::LlmError, None),
+            (txt(r#"{"answer":2}"#), AgentOutcome::Completed, Some(json!({"answer": 2}))),
+        ] {
+            let config = ReactConfig { finish: finish.clone(), ..super::preset() };
+            let steered = Steered::with(config, [one(), second], memory());
+            let (state, _) = steered.say("llm_token", r#"{"answer":"#, "the other one").turn("hi").await;
+            assert_eq!((state.outcome, state.output), (Some(outcome), output));
         }
     });
 }

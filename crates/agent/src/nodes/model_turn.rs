@@ -23,6 +23,7 @@ use super::{
 use crate::{
     AgentEvent, AgentOutcome, AgentState,
     config::limit::MAX_STEERED,
+    context::finish::Finishing,
     deps::AgentDeps,
     events::emit,
     state::{AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer, RequestFrame, StopReason},
@@ -272,6 +273,10 @@ impl PlannedCall<'_> {
             if NextCall::is_due(deps, &state, cx.now_ms()) {
                 accepted.answer.again = true;
                 accepted.answer.steered += 1;
+                if Finishing::of(&deps.config, &state).has_schema() {
+                    // The value of a reply that is not the last one.
+                    accepted.update = accepted.update.output(None);
+                }
             }
         }
         let mut update = accepted.update.answer(accepted.answer);
