@@ -328,6 +328,11 @@ fn a_hook_that_hangs_does_not_hold_a_cancelled_turn() {
             hooks.acting.post(|_, _| std::future::pending());
             hooks
         },
+        |_| {
+            let mut hooks = Hooks::default();
+            hooks.reasoning.post(|_, _| std::future::pending());
+            hooks
+        },
     ] {
         let scenario = Scenario {
             hooks: hang,
@@ -335,8 +340,57 @@ fn a_hook_that_hangs_does_not_hold_a_cancelled_turn() {
             exact: false,
             ..Scenario::new([call("c1", "echo", r#"{"x":"1"}"#)])
         };
-        let ran = scenario.play_here();
+        let ran = scenario.config(|config| ReactConfig { keep_interrupted: true, ..config }).play_here();
         assert_eq!((ran.outcome(), ran.turn().ended), (AgentOutcome::Cancelled, 50));
+        assert!(!format!("{:?}", ran.state()).contains("r:1"), "{}", ran.messages());
+    }
+}
+
+#[test]
+fn a_response_whose_hooks_were_cancelled_is_not_stored() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.reasoning.post(|_, _| std::future::pending());
+        hooks
+    };
+    let scenario = Scenario { hooks, cancel: Cancel::At(50), exact: false, ..Scenario::new([txt("secret")]) };
+    let ran = scenario.config(|config| ReactConfig { keep_interrupted: true, ..config }).play_here();
+    assert_eq!((ran.messages().as_str(), ran.outcome()), (r#"u:"go""#, AgentOutcome::Cancelled));
+    assert!(!ran.reply().contains("secret"), "{}", ran.reply());
+    assert_eq!(ran.events(), "a▸ tok(secret) +attempt_discarded{1} ◂a");
+}
+
+#[test]
+fn a_result_whose_hooks_were_cancelled_is_answered_as_interrupted() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.acting.post(|_, _| std::future::pending());
+        hooks
+    };
+    // `tell` would reply to the user.
+    for tool in ["echo", "tell"] {
+        let new = Scenario::new([call("c1", tool, r#"{"x":"hunter2"}"#)]).tools(&["echo", "tell"]);
+        let ran = Scenario { hooks, cancel: Cancel::At(50), exact: false, ..new }.play_here();
+        let interrupted = "The tool call has been interrupted by the user.";
+        assert_eq!(
+            (ran.result("c1"), ran.outcome(), ran.kit.n(tool)),
+            (interrupted, AgentOutcome::Cancelled, 1)
+        );
+        let end = format!(r#"tool_end{{{tool},c1,"{interrupted}"}}"#);
+        assert!(ran.events().contains(&end), "{}", ran.events());
+    }
+}
+
+#[test]
+fn text_that_broke_off_is_stored_only_without_hooks_on_responses() {
+    let cut = || Answer::stream().text(["sec"]).delay(100).text(["ret"]).end("stop").done();
+    for (hooks, messages) in [
+        ((|_: &Kit| Hooks::default()) as fn(&Kit) -> Hooks, r#"u:"go", a:"sec""#),
+        (|kit| noting(kit, ""), r#"u:"go""#),
+    ] {
+        let scenario = Scenario { hooks, cancel: Cancel::At(50), exact: false, ..Scenario::new([cut()]) };
+        let ran = scenario.config(|config| ReactConfig { keep_interrupted: true, ..config }).play_here();
+        assert_eq!((ran.messages().as_str(), ran.outcome()), (messages, AgentOutcome::Cancelled));
     }
 }
 

@@ -174,8 +174,9 @@ impl PlannedCall<'_> {
             Ok(sent) => sent,
             Err(failure) => return RecordedResponse::not_sent(failure),
         };
-        // Only hooks read it again, and copies of long conversations are expensive.
-        let read_again = (!deps.hooks.reasoning.is_empty()).then(|| sent.clone());
+        // Only post hooks read it again, and copies of long conversations are expensive.
+        let has_post = deps.hooks.reasoning.has_post();
+        let read_again = has_post.then(|| sent.clone());
         let message = message_id(state, cx);
         let mut model_call = ModelCall::new(message.clone());
         let mut progress = Progress::new(deps, state, self.call.tools);
@@ -192,7 +193,11 @@ impl PlannedCall<'_> {
         };
         let requests = model_call.sent();
         let mut streamed = model_call.streamed || progress.has_emitted();
-        let partial = |model_call: &ModelCall| model_call.answer.partial();
+        // Text that the hooks have not processed is not stored.
+        let partial = |model_call: &ModelCall| match has_post {
+            true => Message::assistant(""),
+            false => model_call.answer.partial(),
+        };
         let ended = match ended {
             Some(Ok(())) if model_call.answer.is_finished() => {
                 Some(std::mem::take(&mut model_call.answer).finish())
@@ -209,7 +214,8 @@ impl PlannedCall<'_> {
                 match reasoning_hooks::after(deps, read_again.as_ref(), response, about, &mut streamed, cx)
                     .await
                 {
-                    Ok(response) => End::Answered(StoredResponse::new(response, calls)),
+                    Ok(Some(response)) => End::Answered(StoredResponse::new(response, calls)),
+                    Ok(None) => End::Cancelled { partial: partial(&model_call) },
                     Err(failure) => End::Unheard { failure, calls },
                 }
             }
