@@ -1,8 +1,8 @@
 //! X10 and K9: hooks before and after model calls and tool calls, in any graph.
 
-use std::{future::ready, sync::Arc};
+use std::{future::ready, sync::Arc, time::Duration};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use superstep::{
     Answers, MemoryCheckpointer,
     agent::{
@@ -10,12 +10,13 @@ use superstep::{
         config::{LengthPolicy, ToolMode},
         hooks::{Acting, HookError, Hooks},
     },
-    llm::{Message, Request},
+    llm::{Message, Request, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, calls::Sequence},
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, txt},
     scripted::ScriptedModel,
 };
+use tokio::sync::Semaphore;
 
 use super::{Cancel, Ran, Scenario, kit::Kit, paused, show};
 
@@ -327,6 +328,11 @@ fn a_hook_that_hangs_does_not_hold_a_cancelled_turn() {
             hooks.acting.post(|_, _| std::future::pending());
             hooks
         },
+        |_| {
+            let mut hooks = Hooks::default();
+            hooks.reasoning.post(|_, _| std::future::pending());
+            hooks
+        },
     ] {
         let scenario = Scenario {
             hooks: hang,
@@ -334,9 +340,103 @@ fn a_hook_that_hangs_does_not_hold_a_cancelled_turn() {
             exact: false,
             ..Scenario::new([call("c1", "echo", r#"{"x":"1"}"#)])
         };
-        let ran = scenario.play_here();
+        let ran = scenario.config(|config| ReactConfig { keep_interrupted: true, ..config }).play_here();
         assert_eq!((ran.outcome(), ran.turn().ended), (AgentOutcome::Cancelled, 50));
+        assert!(!format!("{:?}", ran.state()).contains("r:1"), "{}", ran.messages());
     }
+}
+
+#[test]
+fn a_response_whose_hooks_were_cancelled_is_not_stored() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.reasoning.post(|_, _| std::future::pending());
+        hooks
+    };
+    let scenario = Scenario { hooks, cancel: Cancel::At(50), exact: false, ..Scenario::new([txt("secret")]) };
+    let ran = scenario.config(|config| ReactConfig { keep_interrupted: true, ..config }).play_here();
+    assert_eq!((ran.messages().as_str(), ran.outcome()), (r#"u:"go""#, AgentOutcome::Cancelled));
+    assert!(!ran.reply().contains("secret"), "{}", ran.reply());
+    assert_eq!(ran.events(), "a▸ tok(secret) +attempt_discarded{1} ◂a");
+}
+
+#[test]
+fn a_result_whose_hooks_were_cancelled_is_answered_as_interrupted() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.acting.post(|_, _| std::future::pending());
+        hooks
+    };
+    // `tell` would reply to the user.
+    for tool in ["echo", "tell"] {
+        let new = Scenario::new([call("c1", tool, r#"{"x":"hunter2"}"#)]).tools(&["echo", "tell"]);
+        let ran = Scenario { hooks, cancel: Cancel::At(50), exact: false, ..new }.play_here();
+        let interrupted = "The tool call has been interrupted by the user.";
+        assert_eq!(
+            (ran.result("c1"), ran.outcome(), ran.kit.n(tool)),
+            (interrupted, AgentOutcome::Cancelled, 1)
+        );
+        let end = format!(r#"tool_end{{{tool},c1,"{interrupted}"}}"#);
+        assert!(ran.events().contains(&end), "{}", ran.events());
+    }
+}
+
+#[test]
+fn text_that_broke_off_is_stored_only_without_hooks_on_responses() {
+    let cut = || Answer::stream().text(["sec"]).delay(100).text(["ret"]).end("stop").done();
+    for (hooks, messages) in [
+        ((|_: &Kit| Hooks::default()) as fn(&Kit) -> Hooks, r#"u:"go", a:"sec""#),
+        (|kit| noting(kit, ""), r#"u:"go""#),
+    ] {
+        let scenario = Scenario { hooks, cancel: Cancel::At(50), exact: false, ..Scenario::new([cut()]) };
+        let ran = scenario.config(|config| ReactConfig { keep_interrupted: true, ..config }).play_here();
+        assert_eq!((ran.messages().as_str(), ran.outcome()), (messages, AgentOutcome::Cancelled));
+    }
+}
+
+/// A tool whose calls run one after the other.
+struct Queued(ToolSpec, Arc<Semaphore>);
+
+impl Tool for Queued {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn sequence(&self) -> Option<Sequence<'_>> {
+        Some(Sequence { name: "queue", overlaps: false })
+    }
+
+    fn call(&self, _: Value, _: ToolCx) -> ToolFuture<'_> {
+        Box::pin(async {
+            let _alone = self.1.try_acquire().map_err(|_| ToolError::failed("not alone"))?;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Ok("alone".into())
+        })
+    }
+}
+
+#[test]
+fn calls_that_a_hook_redirects_retain_the_order_of_the_new_tool() {
+    paused(async {
+        let hooks = |_: &Kit| {
+            let mut hooks = Hooks::default();
+            hooks.acting.pre(|mut acting: Acting| {
+                (acting.tool, acting.args) = ("queued".to_owned(), json!({}));
+                ready(Ok(Some(acting)))
+            });
+            hooks
+        };
+        let mut scenario = Scenario { hooks, ..Scenario::new([]) };
+        scenario.config.tool_mode = ToolMode::Parallel { max: 4 };
+        let two = calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "echo", r#"{"x":"2"}"#)]);
+        let model = ScriptedModel::new(Script::new([two, txt("ok")]));
+        let parameters = json!({"type": "object"});
+        let spec = ToolSpec { name: "queued".into(), description: String::new(), parameters };
+        let queued: Arc<dyn Tool> = Arc::new(Queued(spec, Arc::new(Semaphore::new(1))));
+        let agent = scenario.agent(Arc::new(model), &Kit::default()).tools([queued]).build().unwrap();
+        let state = agent.without_thread().run(agent.input("go")).await.unwrap().state;
+        assert_eq!(state.tool_result_history.iter().collect::<Vec<_>>(), ["alone", "alone"]);
+    });
 }
 
 #[test]

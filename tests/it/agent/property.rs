@@ -14,7 +14,7 @@ use superstep::{
         AgentOutcome, AgentState,
         config::{AtLimit, LimitUnit},
     },
-    llm::Message,
+    llm::{Message, Role},
 };
 
 use self::{
@@ -48,9 +48,10 @@ fn holds(case: &Case) -> Lived {
                 check::the_end_fits(state);
                 is_bounded(case, state);
             }
-            End::Failed(error) => {
+            End::Failed(error, state) => {
                 assert_eq!(case.scenario.config.limit.at, AtLimit::Fail, "{error}");
                 assert!(error.contains("reached its limit"), "{error}");
+                has_no_reply(state);
             }
         }
     }
@@ -84,7 +85,21 @@ fn is_bounded(case: &Case, state: &AgentState) {
     assert!(used <= limit.max + over + goes_on, "{used} of {limit:?}");
     if state.outcome == Some(AgentOutcome::Limit) {
         assert_eq!(state.stop_reason.as_str(), "max_steps");
+        let ends_at_once = matches!(limit.at, AtLimit::LastMessage | AtLimit::Fixed(_));
+        if ends_at_once && case.scenario.config.finish.schema.is_none() {
+            has_no_reply(state);
+        }
     }
+}
+
+/// Asserts that a turn which its limit ended had no reply, also if the user sent another message during it.
+fn has_no_reply(state: &AgentState) {
+    let last = state.messages.last().filter(|_| !state.answer.continuing);
+    let is_reply = |last: &Message| match last.role {
+        Role::Assistant => last.tool_calls.is_empty(),
+        _ => last.content == "Successfully generated response.",
+    };
+    assert!(!last.is_some_and(is_reply), "{:?}", state.messages);
 }
 
 proptest! {

@@ -3,11 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures::StreamExt;
+use serde_json::json;
 use superstep::{
     Checkpointer, Event, MemoryCheckpointer, OnUnfinished, RunOptions, State, StreamMode,
     agent::{
         Agent, AgentOutcome, AgentState, ReactConfig, SteerError,
-        config::{LengthPolicy, PermissionRule, Permit, ToolMode},
+        config::{
+            AtLimit, Budget, Finish, LengthPolicy, Limit, LimitUnit, OutputMode, PermissionRule, Permit,
+            ToolMode,
+        },
     },
     clock::TokioClock,
     llm::Role,
@@ -63,6 +67,13 @@ impl Steered {
 
     /// Runs a turn, and returns its end and its steering events.
     async fn turn(&self, text: &str) -> (AgentState, Vec<String>) {
+        let (state, told) = self.part(text).await;
+        check::calls_are_answered(state.messages.iter());
+        (state, told)
+    }
+
+    /// Runs a turn that may end with a question.
+    async fn part(&self, text: &str) -> (AgentState, Vec<String>) {
         let mut stream =
             self.agent.thread("t").clock(TokioClock::starting_at(0)).ask_stream(text, [StreamMode::Custom]);
         let mut told = Vec::new();
@@ -77,9 +88,7 @@ impl Steered {
                 }
             }
         }
-        let state = stream.outcome().await.unwrap().state;
-        check::calls_are_answered(state.messages.iter());
-        (state, told)
+        (stream.outcome().await.unwrap().state, told)
     }
 
     /// Returns the last message of each request.
@@ -123,7 +132,7 @@ fn a_message_is_read_behind_the_results_of_its_round_by_the_next_model_call() {
 
 // Case N12.
 #[test]
-fn a_memory_request_is_stored_once_at_the_end_of_the_turn() {
+fn a_memory_request_is_stored_once() {
     paused(async {
         let script = [call("c0", "slow", r#"{"x":"c"}"#), txt("ok"), txt("on")];
         let steered = Steered::new(script, memory());
@@ -183,6 +192,107 @@ fn a_message_during_a_reply_by_a_tool_is_answered_too() {
         let silent = Steered { said: Vec::new(), ..steered };
         let (state, _) = silent.turn("hi").await;
         assert_eq!((state.final_reply.as_str(), state.llm_calls), ("Hello", 1));
+    });
+}
+
+// Case N12.
+#[test]
+fn a_memory_request_is_stored_although_its_turn_is_discarded() {
+    paused(async {
+        let script = [call("c0", "slow", r#"{"x":"c"}"#), call("c1", "add", r#"{"a":1,"b":1}"#), txt("ok")];
+        let steered = Steered::with(preset_that_asks(), script, memory());
+        let steered = steered.say("tool_start", "c0", "remember this: tea");
+        steered.part("go").await;
+        let (thread, input) = (steered.agent.thread("t"), steered.agent.input("go on"));
+        let thread = thread.clock(TokioClock::starting_at(0)).on_unfinished(OnUnfinished::Discard);
+        assert_eq!(thread.run(input).await.unwrap().state.final_reply, "ok");
+        let remembered = steered.kit.remembered();
+        assert_eq!(remembered.len(), 1, "{remembered:?}");
+        assert_eq!(remembered[0].0[0].content, "remember this: tea");
+    });
+}
+
+/// Returns a response during whose last part a message can be sent.
+fn hello() -> Answer {
+    Answer::stream().text(["Hel"]).delay(100).text(["lo"]).end("stop").usage(10, 5).done()
+}
+
+/// Asserts that the reply `Hello` stands, and that the next turn reads the message.
+async fn is_left_to_the_next_turn(steered: Steered, answer: &str) {
+    let (state, told) = steered.turn("hi").await;
+    let end = (state.final_reply.as_str(), state.outcome, state.steered, told.len());
+    assert_eq!(end, ("Hello", Some(AgentOutcome::Completed), 0, 0));
+    let (state, told) = steered.turn("go on").await;
+    let end = (state.final_reply.as_str(), state.outcome, state.steered, told.len());
+    assert_eq!(end, (answer, Some(AgentOutcome::Completed), 1, 1));
+    assert_eq!(steered.asked(), ["hi", "go on"]);
+}
+
+// Case N12.
+#[test]
+fn a_message_during_the_last_response_that_a_limit_allows_is_left_to_the_next_turn() {
+    paused(async {
+        for at in [AtLimit::LastMessage, AtLimit::Fixed("enough".into()), AtLimit::Fail] {
+            let limit = Limit { max: 1, unit: LimitUnit::ModelCalls, at };
+            let config = ReactConfig { limit, ..super::preset() };
+            let steered = Steered::with(config, [hello(), txt("Bonjour")], memory());
+            is_left_to_the_next_turn(steered.say("llm_token", "Hel", "in French"), "Bonjour").await;
+        }
+        let budget = Budget { tokens: Some(15), reserve_final: false, ..Budget::default() };
+        let config = ReactConfig { budget, ..super::preset() };
+        let steered = Steered::with(config, [hello(), txt("Bonjour")], memory());
+        is_left_to_the_next_turn(steered.say("llm_token", "Hel", "in French"), "Bonjour").await;
+        // A limit with another call leaves nothing.
+        let limit = Limit { max: 1, unit: LimitUnit::ModelCalls, at: AtLimit::NoToolsCall { hint: None } };
+        let config = ReactConfig { limit, ..super::preset() };
+        let steered = Steered::with(config, [hello(), txt("Bonjour")], memory());
+        let (state, _) = steered.say("llm_token", "Hel", "in French").turn("hi").await;
+        assert_eq!((state.final_reply.as_str(), state.steered), ("Bonjour", 1));
+    });
+}
+
+// Case N12.
+#[test]
+fn a_message_during_a_reply_by_call_in_the_last_round_is_left_to_the_next_turn() {
+    paused(async {
+        for at in [AtLimit::LastMessage, AtLimit::Fail] {
+            let limit = Limit { max: 1, unit: LimitUnit::ToolRounds, at };
+            let by_finish = |id, text| (id, "generate_response", text);
+            let first = calls([by_finish("c0", r#"{"response":"Hello"}"#), ("c1", "slow", r#"{"x":"c"}"#)]);
+            let script = [first, calls([by_finish("c2", r#"{"response":"Bonjour"}"#)])];
+            let config = ReactConfig { limit: limit.clone(), ..ReactConfig::agentscope() };
+            let steered = Steered::with(config, script, memory()).say("tool_start", "c1", "in French");
+            is_left_to_the_next_turn(steered, "Bonjour").await;
+
+            let tell =
+                Answer::stream().text(["Look: "]).delay(100).call(0, "c0", "tell", [r#"{"x":"Hello"}"#]);
+            let tell = tell.end("tool_calls").done();
+            let config = ReactConfig { limit, ..super::preset() };
+            let steered = Steered::with(config, [tell, txt("Bonjour")], memory());
+            is_left_to_the_next_turn(steered.say("llm_token", "Look: ", "in French"), "Bonjour").await;
+        }
+    });
+}
+
+// Case N12.
+#[test]
+fn the_value_of_a_reply_that_a_message_replaced_is_not_that_of_the_turn() {
+    paused(async {
+        let schema =
+            json!({"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]});
+        let finish =
+            Finish { schema: Some(schema), output: OutputMode::Native, retries: 0, ..Finish::default() };
+        let one = || Answer::stream().text([r#"{"answer":"#]).delay(100).text(["1}"]).end("stop").done();
+        for (second, outcome, output) in [
+            (txt("sorry"), AgentOutcome::InvalidOutput, None),
+            (http(401, &[], "{}"), AgentOutcome::LlmError, None),
+            (txt(r#"{"answer":2}"#), AgentOutcome::Completed, Some(json!({"answer": 2}))),
+        ] {
+            let config = ReactConfig { finish: finish.clone(), ..super::preset() };
+            let steered = Steered::with(config, [one(), second], memory());
+            let (state, _) = steered.say("llm_token", r#"{"answer":"#, "the other one").turn("hi").await;
+            assert_eq!((state.outcome, state.output), (Some(outcome), output));
+        }
     });
 }
 

@@ -5,6 +5,7 @@ mod spent;
 mod traced;
 
 use std::{
+    future::ready,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -17,6 +18,7 @@ use superstep::{
         Agent, AgentBuilder, AgentOutcome, AgentState, Approval, ReactConfig,
         config::{Budget, ToolMode},
         deps::SubAgent,
+        hooks::{Acting, Hooks},
     },
     llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage},
 };
@@ -282,6 +284,29 @@ async fn a_sub_agent_has_a_share_of_the_callers_remaining_budget() {
     let state = agent.without_thread().run(agent.input("go")).await.unwrap().state;
     assert_eq!((state.outcome, digger.asked()), (Some(AgentOutcome::Budget), 2));
     valid(&state);
+}
+
+#[tokio::test]
+async fn calls_that_a_hook_redirects_to_a_sub_agent_share_the_budget() {
+    let rounds: &[&[(&str, &str)]] = &[&[ECHO], &[ECHO], &[ECHO], &[ECHO]];
+    let mut asked = Vec::new();
+    for round in [[DIG, DIG], [ECHO, ECHO]] {
+        let (kit, boss, digger) = (Kit::default(), caller("boss", &[&round]), caller("digger", rounds));
+        let mut hooks = Hooks::default();
+        hooks.acting.pre(|mut acting: Acting| {
+            (acting.tool, acting.args) = ("digger".to_owned(), json!({"task": "dig"}));
+            ready(Ok(Some(acting)))
+        });
+        let patient = ReactConfig { loops: Vec::new(), ..preset() };
+        let own = sub("digger", agent(&digger, &kit, &["echo"]).config(patient.clone()));
+        let budget = Budget { tokens: Some(450), reserve_final: true, ..Budget::default() };
+        let config = ReactConfig { budget, tool_mode: ToolMode::Parallel { max: 4 }, ..patient };
+        let agent = agent(&boss, &kit, &["echo"]).config(config).sub_agent(own).hooks(hooks);
+        agent.build().unwrap().ask("go").await.unwrap();
+        asked.push(digger.asked());
+    }
+    // Each has 100, which two requests exhaust.
+    assert_eq!(asked, [6, 6]);
 }
 
 #[tokio::test]

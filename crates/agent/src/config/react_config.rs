@@ -84,11 +84,11 @@ pub struct ReactConfig {
     /// Meant for servers that do not parse their model's format.
     pub text_calls: bool,
     /// Stores the text of a permanently failed or cancelled response as a message marked as interrupted. Its
-    /// tool calls are stored only if it was cancelled.
+    /// tool calls are stored only if it was cancelled. Has no effect with a post hook around `reasoning`.
     pub keep_partial: bool,
     /// Does the same only for a response that was cancelled or exceeded the turn's time: the text the user
     /// has read becomes part of the conversation. Its complete calls get results that say they were
-    /// interrupted.
+    /// interrupted. Has no effect with a post hook around `reasoning`.
     pub keep_interrupted: bool,
     /// A user message added to each request that offers tools. `{left}` is the number of steps left,
     /// including this one, and `{max}` the maximum. Part of requests, not of the conversation.

@@ -28,6 +28,9 @@ use crate::{config::prompts, state::HookFailure, transcript::msg::Msg};
 /// # Errors    A hook that fails or panics ends the turn: calls that did not run yet get an error result, the
 /// outcome is [`AgentOutcome::HookFailed`](crate::AgentOutcome::HookFailed), and facades return the error.
 ///
+/// # Cancellation    A cancellation stops a running hook and starts none. A response or result that the post hooks have
+/// not completely processed is not stored: the turn ends without the response, and the call is answered as interrupted.
+///
 /// # Example: inspect tool results before the model does
 /// ```
 /// use std::future::ready;
@@ -52,7 +55,8 @@ pub struct Hooks {
     /// Around a printed piece of a reply.
     pub print: Around<Printed, ()>,
     /// Around a model call: the request, and the response. Changes of the request do not affect the
-    /// conversation; the response is stored as the hooks return it.
+    /// conversation; the response is stored as the hooks return it. With a post hook, the text of a response that
+    /// broke off is not stored, regardless of the configuration.
     pub reasoning: Around<Request, Message>,
     /// Around a tool call: the call, and its result before truncation. Changes of the call do not affect the
     /// model's message in the conversation.
@@ -182,6 +186,11 @@ impl<A: Clone + Send + 'static, O: Clone + Send + 'static> Around<A, O> {
     /// Returns whether there are no hooks.
     pub fn is_empty(&self) -> bool {
         self.pre.is_empty() && self.post.is_empty()
+    }
+
+    /// Returns whether there are post hooks.
+    pub(crate) fn has_post(&self) -> bool {
+        !self.post.is_empty()
     }
 
     /// Runs all pre hooks and returns the step's input; `step` is its name in failures.

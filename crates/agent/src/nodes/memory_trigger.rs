@@ -36,9 +36,19 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
     }
 }
 
-/// At the end of a turn, stores the requests made while it ran. Also repeats the initial request if another
-/// process started it, which may have stopped before the memory had stored it. The memory detects a
-/// repetition by its key.
+/// Starts to store the requests among messages that were sent while the turn ran, once a response to them is accepted:
+/// a turn that is discarded later has no end.
+pub(super) fn steered(deps: &AgentDeps, state: &AgentState, new: &[Message], cx: &Cx) {
+    let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_live()) else { return };
+    let sent = new.iter().filter(|message| is_steered(message));
+    for request in sent.filter_map(|message| PendingMemory::of(message, trigger, state, cx)) {
+        trigger.begin(request.begun());
+        request.fulfil(trigger, &deps.config, cx);
+    }
+}
+
+/// At the end of a turn, repeats the requests that another process started, which may have stopped before the memory
+/// had stored them. The memory detects a repetition by its key.
 pub(crate) fn make_sure(deps: &AgentDeps, state: &AgentState, cx: &Cx) {
     let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_live()) else { return };
     for request in PendingMemory::of_turn(trigger, state, cx) {

@@ -10,6 +10,7 @@ use super::{
     budget::{Spent, expired},
     chunk::{emit_message, message_id},
     fit_request::RequestSpace,
+    memory_trigger,
     model_call::{ModelCall, by_model},
     next_call::NextCall,
     offered, parts,
@@ -22,6 +23,7 @@ use super::{
 use crate::{
     AgentEvent, AgentOutcome, AgentState,
     config::limit::MAX_STEERED,
+    context::finish::Finishing,
     deps::AgentDeps,
     events::emit,
     state::{AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer, RequestFrame, StopReason},
@@ -172,8 +174,9 @@ impl PlannedCall<'_> {
             Ok(sent) => sent,
             Err(failure) => return RecordedResponse::not_sent(failure),
         };
-        // Only hooks read it again, and copies of long conversations are expensive.
-        let read_again = (!deps.hooks.reasoning.is_empty()).then(|| sent.clone());
+        // Only post hooks read it again, and copies of long conversations are expensive.
+        let has_post = deps.hooks.reasoning.has_post();
+        let read_again = has_post.then(|| sent.clone());
         let message = message_id(state, cx);
         let mut model_call = ModelCall::new(message.clone());
         let mut progress = Progress::new(deps, state, self.call.tools);
@@ -190,7 +193,11 @@ impl PlannedCall<'_> {
         };
         let requests = model_call.sent();
         let mut streamed = model_call.streamed || progress.has_emitted();
-        let partial = |model_call: &ModelCall| model_call.answer.partial();
+        // Text that the hooks have not processed is not stored.
+        let partial = |model_call: &ModelCall| match has_post {
+            true => Message::assistant(""),
+            false => model_call.answer.partial(),
+        };
         let ended = match ended {
             Some(Ok(())) if model_call.answer.is_finished() => {
                 Some(std::mem::take(&mut model_call.answer).finish())
@@ -207,7 +214,8 @@ impl PlannedCall<'_> {
                 match reasoning_hooks::after(deps, read_again.as_ref(), response, about, &mut streamed, cx)
                     .await
                 {
-                    Ok(response) => End::Answered(StoredResponse::new(response, calls)),
+                    Ok(Some(response)) => End::Answered(StoredResponse::new(response, calls)),
+                    Ok(None) => End::Cancelled { partial: partial(&model_call) },
                     Err(failure) => End::Unheard { failure, calls },
                 }
             }
@@ -266,8 +274,16 @@ impl PlannedCall<'_> {
             emit(cx, || AgentEvent::AttemptDiscarded { attempt: requests });
         }
         if accepted.is_reply && accepted.answer.steered < MAX_STEERED && is_waiting(self.steered, cx).await? {
-            accepted.answer.again = true;
-            accepted.answer.steered += 1;
+            (state.answer, state.llm_calls, state.usage) = (accepted.answer, state.llm_calls + 1, usage);
+            // At a limit or without a budget this reply stands, and the next turn reads the message.
+            if NextCall::is_due(deps, &state, cx.now_ms()) {
+                accepted.answer.again = true;
+                accepted.answer.steered += 1;
+                if Finishing::of(&deps.config, &state).has_schema() {
+                    // The value of a reply that is not the last one.
+                    accepted.update = accepted.update.output(None);
+                }
+            }
         }
         let mut update = accepted.update.answer(accepted.answer);
         if let Some(model) = model {
@@ -325,6 +341,7 @@ impl PlannedCall<'_> {
         }
         if self.steered > self.state.steered {
             update = update.steered(self.steered);
+            memory_trigger::steered(self.deps, self.state, &self.new, self.cx);
         }
         if self.deps.config.parts {
             let parts = answer.iter().flat_map(|message| parts::of_message(message, cut_off, self.cx));

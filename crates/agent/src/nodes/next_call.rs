@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::budget::Spent;
+use super::{budget::Spent, loops};
 use crate::{
     AgentOutcome, AgentState, ReactConfig,
     config::{AtLimit, EmptyPolicy, LengthPolicy},
     context::finish::Finishing,
+    deps::AgentDeps,
     state::StopReason,
 };
 
@@ -92,6 +93,14 @@ impl<'a> NextCall<'a> {
             }
         }
         Plan::Call(call)
+    }
+
+    /// Returns whether the model is called in this state.
+    pub(super) fn is_due(deps: &AgentDeps, state: &AgentState, now_ms: i64) -> bool {
+        match NextCall::plan(&deps.config, state, now_ms) {
+            Plan::Call(call) => !call.tools || loops::ends(deps, state).is_none_or(|(_, answers)| answers),
+            Plan::Stop(_) | Plan::Fail => false,
+        }
     }
 
     /// Adds a hint, unless a response is being continued, which a hint would interrupt.

@@ -23,6 +23,7 @@ pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Resul
 }
 
 /// Runs the hooks on the response. If they change it, the streamed text is discarded and theirs is streamed.
+/// `None` if a cancellation stopped them.
 pub(super) async fn after(
     deps: &AgentDeps,
     request: Option<&Request>,
@@ -30,15 +31,15 @@ pub(super) async fn after(
     (id, attempt): (&str, u32),
     streamed: &mut bool,
     cx: &Cx,
-) -> Result<Response, HookFailure> {
-    let (Some(request), hooks) = (request, &deps.hooks.reasoning) else { return Ok(response) };
+) -> Result<Option<Response>, HookFailure> {
+    let (Some(request), hooks) = (request, &deps.hooks.reasoning) else { return Ok(Some(response)) };
     let hooked = tokio::select! {
         biased;
-        () = cx.cancel().cancelled() => return Ok(response),
+        () = cx.cancel().cancelled() => return Ok(None),
         hooked = hooks.after("reasoning", request, response.message.clone()) => hooked?,
     };
     if hooked == response.message {
-        return Ok(response);
+        return Ok(Some(response));
     }
     emit(cx, || AgentEvent::AttemptDiscarded { attempt });
     cx.discard_message(id);
@@ -51,5 +52,5 @@ pub(super) async fn after(
     let MessageData { content, reasoning, tool_calls, .. } = hooked.into_data();
     let message = response.message.to_mut();
     (message.content, message.reasoning, message.tool_calls) = (content, reasoning, tool_calls);
-    Ok(response)
+    Ok(Some(response))
 }

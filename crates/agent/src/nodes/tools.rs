@@ -24,7 +24,10 @@ mod tool_updates;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use superstep_graph::{Cx, NodeError, State, state::Update};
+use superstep_graph::{
+    Cx, NodeError, State,
+    state::{Update, reduce},
+};
 use superstep_llm::{Message, Role, Usage};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +44,7 @@ pub(crate) use self::{discarded::discarded, snapshots::of_discarded};
 use super::{
     budget::{Spent, of_turn},
     model_call::by_model,
+    next_call::NextCall,
     steering_input::is_waiting,
 };
 use crate::{
@@ -71,21 +75,17 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let stop = refuse(&deps, state, &records, &mut pending, &cx);
     let budget = deps.config.budget.wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
     let granted = permit::granted(&deps, state, &cx);
-    let run = Executor {
+    let mut run = Executor {
         permissions: Mutex::new(granted.clone()),
         granted,
         asking: tokio::sync::Mutex::new(()),
         keys: QuestionKeys::of(pending.iter().map(|call| call.call.id.as_str())),
-        order: Order::of(&deps, &pending),
+        order: Order::default(),
         at_work: RunningCalls::default(),
         failed: OnceLock::new(),
         tool_failed: CancellationToken::new(),
         out_of_time: budget.map(|left| Instant::now() + left),
-        sub_calls: pending
-            .iter()
-            .filter(|call| call.refused.is_none() && matches!(call.checked, Some(Ok(_))))
-            .filter(|call| deps.sub_agents.contains_key(&call.name))
-            .count(),
+        sub_calls: 0,
         state: Arc::new(state.clone()),
         outer: outer.clone(),
         deps,
@@ -93,7 +93,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     };
     let before = snapshots::before(&run, &pending).await?;
     // Boxed, because the future of a node is moved several times before it starts.
-    let mut answers = Box::pin(answer_all(&run, pending)).await?;
+    let mut answers = Box::pin(answer_all(&mut run, pending)).await?;
     // In the order of their completion, which a replay must not change.
     let returned: Option<Vec<usize>> = (run.deps.config.result_order == ResultOrder::Completion)
         .then(|| run.cx.noted("returned", answers.iter().map(|(position, _)| *position).collect()));
@@ -193,7 +193,8 @@ async fn ended(
     let answered = answers.iter().all(answers_the_user) && !answers.is_empty();
     let is_reply = answered || finishes.iter().any(|finish| matches!(finish, Some(Ok(_))));
     let cancelled = run.cx.noted("cancelled.end", run.cx.cancel().is_cancelled());
-    let waits = !cancelled && is_reply && is_waiting(run.state.steered, &run.cx).await?;
+    let waits =
+        !cancelled && is_reply && is_waiting(run.state.steered, &run.cx).await? && calls_model(run, &update);
     let update = match (loops, answered && !waits) {
         (true, _) => update.stop(true).stop_reason(AgentOutcome::LoopDetected),
         (false, true) => update.stop(true),
@@ -203,6 +204,13 @@ async fn ended(
         return Ok(update);
     }
     Ok(settle(&config.finish, &run.state, &finishes, update))
+}
+
+/// Returns whether the model is called after this round. Otherwise the reply stands, and the next turn reads the
+/// message that is waiting.
+fn calls_model(run: &Executor, update: &AgentStateUpdate) -> bool {
+    let after = reduce(&*run.state, [update.clone()]);
+    after.is_ok_and(|after| NextCall::is_due(&run.deps, &after, run.cx.now_ms()))
 }
 
 /// A tool's update that another version of the program stored.
@@ -218,14 +226,17 @@ type Calls = Vec<(usize, Pending)>;
 ///
 /// Among parallel calls, those that require an external decision come last: an interrupt ends the node, and
 /// by then all others are answered. All questions of the round are returned together.
-async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize, Answer)>, NodeError> {
+async fn answer_all(run: &mut Executor, pending: Vec<Pending>) -> Result<Vec<(usize, Answer)>, NodeError> {
     let hold = run.deps.config.approval.hold_batch;
     let asks_first = hold || run.deps.approvals.are_outside();
-    let mut calls: Vec<_> = pending.into_iter().enumerate().collect();
+    let mut calls: Calls = pending.into_iter().enumerate().collect();
     if asks_first || run.at_once() > 1 {
         // The user approves the final arguments, which also determine whether the call runs alone.
         calls = prepare_all(run, calls).await?;
     }
+    // Hooks may have changed a call to any other.
+    run.arrange(&calls);
+    let run = &*run;
     if asks_first {
         for (position, call) in &mut calls {
             call.verdict = run.verdict_on(*position, call);

@@ -49,7 +49,7 @@ pub(super) enum End {
     /// In several runs, whose events were not all received.
     InParts(AgentState),
     /// At a limit that fails the run.
-    Failed(String),
+    Failed(String, AgentState),
 }
 
 /// A store whose process stops at one of its writes, once.
@@ -123,7 +123,7 @@ pub(super) async fn live(case: &Case) -> Lived {
     for (at, text) in scenario.turns.iter().enumerate() {
         let cancel = if at == 0 { scenario.cancel } else { Cancel::Never };
         let end = timeout(LONG, life.turn(at, text, cancel)).await.expect("a turn ends");
-        let failed = matches!(end, End::Failed(_));
+        let failed = matches!(end, End::Failed(..));
         ends.push(end);
         // A failed run is unfinished and would reject a new input.
         if failed {
@@ -162,7 +162,10 @@ impl Life<'_> {
                     self.agent = program(self.case, &self.model, &self.kit, self.store.clone());
                     Some(self.go_on(at, text).await)
                 }
-                Some(Err(error)) => return End::Failed(superstep::error::chain(&error)),
+                Some(Err(error)) => {
+                    let state = self.agent.graph().thread("t").state().await.unwrap().values;
+                    return End::Failed(superstep::error::chain(&error), state);
+                }
                 Some(Ok((Status::Interrupted, questions))) => {
                     whole = false;
                     let decide = self.case.scenario.decide.expect("a case has somebody to ask");

@@ -89,6 +89,12 @@ impl CallResult {
         Self { executed: true, ..Self::not_executed(prompts::UNANSWERED.to_owned()) }
     }
 
+    /// Replaces the result for the model. The effects of the call remain.
+    pub(super) fn interrupted(self) -> Self {
+        let result = prompts::INTERRUPTED.to_owned();
+        Self { result, media: Vec::new(), returned: false, failed: false, finish: None, ..self }
+    }
+
     /// Returns the result without the path of its full text, for comparisons.
     pub(super) fn compared(&self) -> String {
         match &self.kept_at {

@@ -184,13 +184,13 @@ impl Executor {
                 self.process(position, &pending, tool, approved, begun).await?
             }
         };
-        let (result, hook_error) = self.acted(pending.acting.as_ref(), done.result).await;
-        let (result, kept_at) = shorten(&self.deps, &self.cx, &call_id, result).await;
+        let done = self.acted(pending.acting.as_ref(), done).await;
+        let (result, kept_at) = shorten(&self.deps, &self.cx, &call_id, done.result).await;
         let (media, left_out) = self.deps.config.media.of_result(done.media);
         let result = left_out.into_iter().fold(result, |result, note| format!("{result}\n{note}"));
         let status = if done.returned { ToolStatus::Completed } else { ToolStatus::Error };
         emit(&self.cx, || AgentEvent::ToolEnd { tool: name, id: call_id, result: result.clone(), status });
-        Ok(CallResult { result, media, kept_at, hook_error: done.hook_error.or(hook_error), ..done })
+        Ok(CallResult { result, media, kept_at, ..done })
     }
 
     /// Decides whether the call runs, and with which arguments; asks an approver if needed.

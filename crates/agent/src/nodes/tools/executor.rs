@@ -50,6 +50,15 @@ pub(super) struct Executor {
 }
 
 impl Executor {
+    /// Sets the order of all calls of the round, and the number of those that share the remaining budget.
+    pub(super) fn arrange(&mut self, calls: &[(usize, Pending)]) {
+        self.order = Order::of(&self.deps, calls);
+        let may_run = |call: &Pending| {
+            call.refused.is_none() && call.denied().is_none() && matches!(call.checked, Some(Ok(_)))
+        };
+        self.sub_calls = calls.iter().filter(|(_, call)| may_run(call) && self.is_sub_agent(call)).count();
+    }
+
     /// Returns the maximum number of parallel calls.
     pub(super) fn at_once(&self) -> usize {
         match self.deps.config.tool_mode {

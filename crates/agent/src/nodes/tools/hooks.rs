@@ -102,21 +102,19 @@ impl Executor {
         }
     }
 
-    /// Returns the result after the post hooks. A failure leaves it unchanged.
-    pub(super) async fn acted(
-        &self,
-        acting: Option<&Acting>,
-        result: String,
-    ) -> (String, Option<HookFailure>) {
-        let Some(acting) = acting else { return (result, None) };
+    /// Returns the result after the post hooks. A failure leaves it unchanged; a cancellation replaces it, because
+    /// the model must not receive a result that they have not processed.
+    pub(super) async fn acted(&self, acting: Option<&Acting>, done: CallResult) -> CallResult {
+        let hooks = &self.deps.hooks.acting;
+        let Some(acting) = acting.filter(|_| hooks.has_post()) else { return done };
         let hooked = tokio::select! {
             biased;
-            () = self.cx.cancel().cancelled() => return (result, None),
-            hooked = self.deps.hooks.acting.after("acting", acting, result.clone()) => hooked,
+            () = self.cx.cancel().cancelled() => return done.interrupted(),
+            hooked = hooks.after("acting", acting, done.result.clone()) => hooked,
         };
         match hooked {
-            Ok(result) => (result, None),
-            Err(failure) => (result, Some(failure)),
+            Ok(result) => CallResult { result, ..done },
+            Err(failure) => CallResult { hook_error: done.hook_error.or(Some(failure)), ..done },
         }
     }
 

@@ -7,6 +7,7 @@ use super::pending::Pending;
 use crate::deps::AgentDeps;
 
 /// The positions of a response's calls in the sequences of their tools.
+#[derive(Default)]
 pub(super) struct Order {
     places: Vec<Option<QueuePosition>>,
 }
@@ -22,8 +23,9 @@ struct QueuePosition {
 }
 
 impl Order {
-    pub(super) fn of(deps: &AgentDeps, calls: &[Pending]) -> Self {
-        let place = |call: &Pending| {
+    /// Returns the order of all calls of a response.
+    pub(super) fn of(deps: &AgentDeps, calls: &[(usize, Pending)]) -> Self {
+        let place = |(_, call): &(usize, Pending)| {
             let Sequence { name, overlaps } = deps.tools.get(&call.name)?.sequence()?;
             let (sent, answered) = (CancellationToken::new(), CancellationToken::new());
             Some(QueuePosition { sequence: name.to_owned(), overlaps, sent, answered })
