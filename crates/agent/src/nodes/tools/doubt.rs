@@ -26,9 +26,10 @@ impl Executor {
         self.cx.once(mark, nothing).await.is_ok()
     }
 
-    /// Records the start of the call. If it was recorded before, the outcome is unknown because the process
-    /// stopped while it ran. Then returns the result for the model, unless the tool is repeatable or can
-    /// report the outcome. Does the same if only the user's decisions have a record of the start.
+    /// Records the start of the call, unless it is repeatable and changes no files. If it was recorded before,
+    /// the outcome is unknown because the process stopped while it ran. Then returns the result for the model,
+    /// unless the tool is repeatable or can report the outcome. Does the same if only the user's decisions have
+    /// a record of the start.
     pub(super) async fn doubtful(
         &self,
         position: usize,
@@ -36,7 +37,8 @@ impl Executor {
         tool: &Arc<dyn Tool>,
         pending: &Pending,
     ) -> Result<Option<CallResult>, NodeError> {
-        if tool.behaviour().idempotent {
+        let is_repeatable = tool.behaviour().idempotent;
+        if is_repeatable && tool.changes_files() == Some(false) {
             return Ok(None);
         }
         let mut begins = false;
@@ -46,6 +48,10 @@ impl Executor {
             Ok::<_, NodeError>(())
         });
         begun.await?;
+        if is_repeatable {
+            // The record is for a message that discards the round.
+            return Ok(None);
+        }
         if begins {
             // The record must survive a power failure.
             self.cx.durable().await;
