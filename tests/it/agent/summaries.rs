@@ -8,10 +8,10 @@ use superstep::{
         AgentOutcome, AgentState, ReactConfig,
         config::{Budget, ContextLayer},
     },
-    llm::{Message, ModelErrorKind, ModelRetry, retries::Jitter},
+    llm::{Message, ModelErrorKind, ModelRetry, Usage, retries::Jitter},
 };
 use superstep_testing::{
-    script::{http, txt},
+    script::{Answer, http, txt},
     scripted::ScriptedModel,
 };
 
@@ -118,6 +118,20 @@ fn a_failed_summary_is_retried_and_then_omitted() {
     assert_eq!((ran.state().model_requests, ran.state().llm_calls), (5, 2));
     assert!(ran.requests[1] == ran.requests[2] && ran.requests[2] == ran.requests[3]);
     assert_eq!(sent(&ran.requests[4]), "system:sys assistant:x user:u2 assistant:[c3] tool:r:c3");
+}
+
+// Case F36.
+#[test]
+fn a_summary_counts_for_the_model_that_wrote_it() {
+    let tokens = |input_tokens, output_tokens| Usage { input_tokens, output_tokens };
+    let summary = Answer::stream().text(["S"]).end("stop").usage(7, 2).done();
+    let last = Answer::stream().text(["done"]).end("stop").usage(3, 1).done();
+    let ran = f36([echo("c3"), http(401, &[], ""), last]).fallback([summary]).play();
+    assert_eq!((count(&ran, "model_fallback"), compacted(&ran).len(), ran.reply()), (1, 1, "done"));
+    let usage = &ran.state().usage_by_model;
+    assert_eq!((usage["f1"], usage.len()), (tokens(7, 2), 2));
+    assert_eq!(usage["m"] + usage["f1"], ran.state().usage);
+    assert!(ran.state().model.is_empty(), "{}", ran.state().model);
 }
 
 // Case F36.
