@@ -109,9 +109,12 @@ impl ModelCall {
     }
 
     /// Returns the result.
-    pub(super) fn into_recorded(self, end: End, requests: u32, streamed: bool) -> RecordedResponse {
+    pub(super) fn into_recorded(self, mut end: End, requests: u32, streamed: bool) -> RecordedResponse {
         let is_stopped = matches!(end, End::Cancelled { .. } | End::OutOfTime { .. });
         let unreported = is_stopped && self.asked && self.attempts.current.is_none() && !self.is_waiting();
+        if let End::Answered(answered) = &mut end {
+            answered.usage = self.attempts.current;
+        }
         RecordedResponse { end, requests, streamed, tokens: self.attempts.into_tokens(), unreported }
     }
 }

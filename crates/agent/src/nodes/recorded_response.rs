@@ -55,17 +55,19 @@ pub(super) enum End {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct StoredResponse {
     message: Message,
+    /// The tokens of the last attempt, if reported: its input is the size of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    usage: Option<Usage>,
+    pub(super) usage: Option<Usage>,
     finish: FinishReason,
     /// Number of its tool calls before the hooks.
     pub(super) calls: usize,
 }
 
 impl StoredResponse {
+    /// Creates it without its tokens, which the call of the models adds.
     pub(super) fn new(response: Response, calls: usize) -> Self {
-        let Response { message, usage, finish, .. } = response;
-        Self { message, usage, finish, calls }
+        let Response { message, finish, .. } = response;
+        Self { message, usage: None, finish, calls }
     }
 
     pub(super) fn into_response(self, attempts: u32) -> Response {
