@@ -189,7 +189,7 @@ pub trait Tool: Send + Sync {
 
     /// Returns the result of the call with this idempotency key, if the tool can determine it. The call was
     /// started, and the process stopped before its result was stored. `None` if unknown; the model then reads
-    /// that the result is unknown.
+    /// that the result is unknown, as it does if this panics or exceeds the time limit of a call.
     fn reconcile<'a>(&'a self, idempotency_key: &'a str) -> ReconcileFuture<'a> {
         let _ = idempotency_key;
         Box::pin(std::future::ready(None))

@@ -9,7 +9,7 @@ use superstep::{
     CheckpointId, Checkpointer, Event, MemoryCheckpointer, State, StreamMode,
     agent::{
         AgentOutcome, AgentState, ReactConfig,
-        config::{Budget, ContextBudget, ContextConfig, ContextLayer, Truncate},
+        config::{Budget, ContextBudget, ContextConfig, ContextLayer, Retrieve, Truncate},
     },
     llm::{Message, ModelErrorKind, ModelRetry, Request, Role, ToolCall},
 };
@@ -18,7 +18,7 @@ use superstep_testing::{
     scripted::ScriptedModel,
 };
 
-use super::{Cancel, Kit, Ran, Scenario, paused};
+use super::{Cancel, Kit, Ran, Scenario, kit::Memory, paused};
 
 fn calls(ids: &[&str]) -> Message {
     let call = |id: &&str| ToolCall::new(*id, "echo", format!(r#"{{"x":"{id}"}}"#));
@@ -265,15 +265,18 @@ fn of_old_results_only_the_call_and_the_first_line_stay() {
         protect_turns,
         each_turn: true,
     };
-    let play = |layer| {
+    let found = |layer, knows: &[&'static str]| {
         let scenario = Scenario {
             history: history.clone(),
             tokens: Some(bytes),
+            knowledge: Some(Memory::Works),
+            knows: knows.to_vec(),
             ..Scenario::new([txt("ok"), txt("ok")])
         };
-        let config = |config| ReactConfig { context: context(1_000_000, [layer]), ..config };
-        scenario.turns(&["u2", "u3"]).config(config).play()
+        let (context, retrieve) = (context(1_000_000, [layer]), Some(Retrieve::default()));
+        scenario.turns(&["u2", "u3"]).config(|config| ReactConfig { context, retrieve, ..config }).play()
     };
+    let play = |layer| found(layer, &[]);
     let ran = play(prune(500, 1));
     let request = sent(&ran.requests[0]);
     let stub =
@@ -282,6 +285,9 @@ fn of_old_results_only_the_call_and_the_first_line_stay() {
     assert!(sent(&ran.requests[1]).starts_with(&request), "it sticks");
     assert_eq!(compacted(&ran).len(), 1);
     assert!(ran.result("c1").len() > 1_000, "what is stored stays");
+    // Also behind the results of a search.
+    let request = sent(&found(prune(500, 1), &["a fact"]).requests[0]);
+    assert!(request.contains(stub) && request.contains("a fact"), "{request}");
     // Too little gain, or too recent.
     assert_eq!(compacted(&play(prune(1_000, 1))).len(), 0);
     assert_eq!(compacted(&play(prune(500, 3))).len(), 0);

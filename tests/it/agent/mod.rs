@@ -17,6 +17,7 @@ mod cancel_everywhere;
 mod changes;
 mod context;
 mod decided;
+mod doubt;
 mod dreams;
 mod edited;
 mod events;

@@ -20,7 +20,8 @@ use superstep::{
         hooks::{Acting, Hooks},
     },
     llm::{
-        ApiKey, ChatModel, OpenAiConfig, OpenAiModel, Tool, ToolCx, ToolFuture, ToolSpec,
+        ApiKey, Behaviour, ChatModel, OpenAiConfig, OpenAiModel, Tool, ToolCx, ToolError, ToolFuture,
+        ToolSpec,
         calls::ToolQuestion,
         snapshots::{FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots},
         tool_fn,
@@ -432,6 +433,56 @@ fn a_discarded_round_has_the_files_of_a_sub_agent_and_of_a_tool_that_wait_for_an
             fs::remove_file(place.at().join("b")).unwrap();
         }
     });
+}
+
+// Case S1-24.
+#[test]
+fn a_discarded_round_has_the_files_of_a_repeatable_call_that_had_begun() {
+    let in_doubt = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before repeating it.";
+    let interrupted = "The tool call has been interrupted by the user.";
+    for (says, made, wanted) in
+        [(None, true, in_doubt), (Some(true), true, in_doubt), (Some(false), false, interrupted)]
+    {
+        real(async {
+            let (place, backend) = (Place::new(), Backend::memory());
+            let path = place.at().join("b");
+            let parameters = json!({ "type": "object" });
+            let spec = ToolSpec { name: "own".to_owned(), description: String::new(), parameters };
+            let own = tool_fn(spec, move |_: Value, _: ToolCx| {
+                fs::write(&path, "2\n").unwrap();
+                std::future::pending::<Result<String, ToolError>>()
+            });
+            let own = own.with_behaviour(Behaviour { idempotent: true, ..Behaviour::default() });
+            let own: Arc<dyn Tool> = Arc::new(match says {
+                Some(says) => own.with_changes_files(says),
+                None => own,
+            });
+            let program = |answer| {
+                let agent = Agent::builder(scripted([answer])).tools([own.clone()]).config(preset());
+                agent.snapshots(place.files.clone()).checkpointer(backend.open()).build().unwrap()
+            };
+            let agent = program(call("c1", "own", "{}"));
+            let begun = async {
+                while place.read("b").is_none() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                ended = agent.thread("t").ask("go") => panic!("{ended:?}"),
+                () = begun => {}
+            }
+            drop(agent);
+            let agent = program(txt("ok"));
+            agent.thread("t").on_unfinished(OnUnfinished::Discard).ask("never mind").await.unwrap();
+            let state = state(&agent).await;
+            let result = state.messages.iter().find(|message| message.tool_call_id == "c1").unwrap();
+            assert_eq!((state.files.is_some(), &*result.content), (made, wanted), "{says:?}");
+            if let Some(files) = &state.files {
+                assert_eq!(shown(files), [("b", FileChangeKind::Made)]);
+            }
+            agent.graph().thread("t").replay().run().await.unwrap().assert_same();
+        });
+    }
 }
 
 /// A tool that declares that it changes files.

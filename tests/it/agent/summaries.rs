@@ -2,16 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::json;
 use superstep::{
     State,
     agent::{
         AgentOutcome, AgentState, ReactConfig,
         config::{Budget, ContextLayer},
     },
-    llm::{Message, ModelErrorKind, ModelRetry, retries::Jitter},
+    llm::{Message, ModelErrorKind, ModelRetry, Usage, retries::Jitter},
 };
 use superstep_testing::{
-    script::{http, txt},
+    script::{Answer, http, txt},
     scripted::ScriptedModel,
 };
 
@@ -118,6 +119,47 @@ fn a_failed_summary_is_retried_and_then_omitted() {
     assert_eq!((ran.state().model_requests, ran.state().llm_calls), (5, 2));
     assert!(ran.requests[1] == ran.requests[2] && ran.requests[2] == ran.requests[3]);
     assert_eq!(sent(&ran.requests[4]), "system:sys assistant:x user:u2 assistant:[c3] tool:r:c3");
+}
+
+// Case F36.
+#[test]
+fn discarded_attempts_do_not_make_a_request_larger() {
+    let half = || Answer::stream().text(["Hel"]).usage(400, 5).cut();
+    let called = || Answer::stream().call(0, "c3", "echo", [r#"{"x":"c3"}"#]).end("tool_calls");
+    let retry = ModelRetry {
+        max_attempts: 3,
+        base: Duration::from_millis(1),
+        jitter: Jitter::None,
+        ..ModelRetry::default()
+    };
+    // Without a report of the last attempt, its request is counted: 700 tokens.
+    for (called, size, spent, estimated) in
+        [(called().usage(400, 5), 400, 1200, false), (called(), 700, 1500, true)]
+    {
+        let answers = [half(), half(), called.done(), txt("done")];
+        let ran = f36(answers).config(|config| ReactConfig { retry: retry.clone(), ..config });
+        let ran = ran.config(|config| ReactConfig { context: context(900, config.context.layers), ..config });
+        let ran = ran.play();
+        assert_eq!((ran.requests.len(), compacted(&ran).len(), ran.reply()), (4, 0, "done"));
+        let after = &ran.turn().updates("agent")[0];
+        let wanted = (json!(size), json!(spent), estimated);
+        let shown = (&after["request_size"]["tokens"], &after["usage"]["input_tokens"]);
+        assert_eq!((shown.0.clone(), shown.1.clone(), after["answer"]["estimated"] == true), wanted);
+    }
+}
+
+// Case F36.
+#[test]
+fn a_summary_counts_for_the_model_that_wrote_it() {
+    let tokens = |input_tokens, output_tokens| Usage { input_tokens, output_tokens };
+    let summary = Answer::stream().text(["S"]).end("stop").usage(7, 2).done();
+    let last = Answer::stream().text(["done"]).end("stop").usage(3, 1).done();
+    let ran = f36([echo("c3"), http(401, &[], ""), last]).fallback([summary]).play();
+    assert_eq!((count(&ran, "model_fallback"), compacted(&ran).len(), ran.reply()), (1, 1, "done"));
+    let usage = &ran.state().usage_by_model;
+    assert_eq!((usage["f1"], usage.len()), (tokens(7, 2), 2));
+    assert_eq!(usage["m"] + usage["f1"], ran.state().usage);
+    assert!(ran.state().model.is_empty(), "{}", ran.state().model);
 }
 
 // Case F36.

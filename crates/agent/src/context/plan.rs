@@ -52,7 +52,9 @@ pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Ste
     let view = &state.context;
     let shown = Shown::new(&state.messages, view, config.micro());
     let limit = meter.limit(view);
-    let is_new_turn = state.messages.last().is_some_and(is_of_user);
+    // Synthetic messages, such as results of a search, may follow the user's.
+    let last_said = state.messages.iter().rev().find(|message| !message.synthetic);
+    let is_new_turn = last_said.is_some_and(is_of_user);
     let prunes = is_new_turn && config.layers.iter().any(|layer| prunes_now(layer, meter, &shown));
     let last = &state.request_size;
     let fits = || meter.roughly().size(&shown, last) <= limit || meter.size(&shown, last) <= limit;

@@ -18,6 +18,7 @@ use crate::{
     Agent, AgentBuilder, AgentError, AgentState, ReactConfig,
     deps::folder,
     hooks::{HookError, ToolCheck, around::caught},
+    transcript::steering::is_steered,
 };
 
 /// Maximum number of characters of a tool result sent to the model.
@@ -82,7 +83,8 @@ pub struct TurnResult {
     pub final_content: Option<String>,
     /// The executed tools, in call order, with repetitions.
     pub tools_used: Vec<String>,
-    /// The whole history as chat-completions JSON: the context as given, followed by the new messages.
+    /// The whole history as chat-completions JSON: the context as given, with [steering messages](crate::AgentThread::steer)
+    /// that an earlier turn of the thread left unread before its last message, followed by the new messages.
     pub messages: Vec<Value>,
     /// The index of the first new message.
     pub new_messages_start: usize,
@@ -199,8 +201,7 @@ impl<M> AgentLoop<M> {
 
     async fn turn(&self, msg: &M, history: &[Value], options: RunOptions) -> Result<TurnResult, FacadeError> {
         let cwd = folder::named(options.get_context()).map(folder::real).transpose()?;
-        let (mut messages, conversation) = self.context(msg, history).await?;
-        let new_messages_start = messages.len();
+        let (given_json, conversation) = self.context(msg, history).await?;
         let given = conversation.into_iter().map(Merge::Put);
         let replaced = [Merge::remove_all()].into_iter().chain(given).collect();
         let input = AgentState::update().messages(Merges(replaced)).cwd(cwd);
@@ -213,7 +214,7 @@ impl<M> AgentLoop<M> {
             }
         }
         let state = turn.end().await?;
-        messages.extend(state.messages.iter().skip(new_messages_start).map(Message::to_chat_json));
+        let (messages, new_messages_start) = whole_history(given_json, &state);
         let tools_used = state.metadata.tools_used;
         Ok(TurnResult { final_content: Some(state.final_reply), tools_used, messages, new_messages_start })
     }
@@ -226,4 +227,18 @@ impl<M> AgentLoop<M> {
         let read: Result<Vec<_>, _> = built.iter().map(Message::from_chat_json).collect();
         Ok((built, read.map_err(|error| failed(error.into()))?))
     }
+}
+
+/// Returns the history after a turn, with `given` as it was given, and the index of its first new message.
+fn whole_history(given: Vec<Value>, state: &AgentState) -> (Vec<Value>, usize) {
+    let (mut given, mut start) = (given.into_iter(), 0);
+    let messages = state.messages.iter().zip(1..).map(|(message, behind)| {
+        // A steering message may have been put before the last given one.
+        let known = if is_steered(message) { None } else { given.next() };
+        if known.is_some() {
+            start = behind;
+        }
+        known.unwrap_or_else(|| message.to_chat_json())
+    });
+    (messages.collect(), start)
 }

@@ -85,7 +85,8 @@ pub enum StepEvent {
         /// The error that the model receives, or the reason for not running the call.
         error: String,
     },
-    /// A step ended: a response of the model, with its calls.
+    /// A step ended: a response of the model with text or calls, and the results of the calls. The last one also ends if there is
+    /// no such response.
     FinishStep {
         /// The next step.
         next: NextStep,
@@ -107,6 +108,8 @@ pub struct Running<'a> {
     turn: Turn,
     events: VecDeque<StepEvent>,
     is_in_step: bool,
+    /// The agent was visited again: another step begins if it calls the model.
+    is_revisited: bool,
     parts: Option<&'a mut Vec<Part>>,
 }
 
@@ -144,20 +147,28 @@ impl Running<'_> {
 
     fn emit(&mut self, event: AgentEvent) {
         let step = match event {
-            AgentEvent::NodeStart { .. } if std::mem::replace(&mut self.is_in_step, true) => {
-                StepEvent::FinishStep { next: NextStep::Continue }
+            AgentEvent::NodeStart { .. } => {
+                self.is_revisited = std::mem::replace(&mut self.is_in_step, true);
+                return;
             }
-            AgentEvent::LlmToken { token, .. } if !token.is_empty() => StepEvent::TextDelta { text: token },
-            AgentEvent::AttemptDiscarded { .. } | AgentEvent::TextCalls { .. } => StepEvent::TextDiscarded,
-            AgentEvent::ToolStart { tool, args, id } => StepEvent::ToolCall { id, tool, input: args },
+            AgentEvent::LlmToken { token, .. } => {
+                (!token.is_empty()).then_some(StepEvent::TextDelta { text: token })
+            }
+            AgentEvent::AttemptDiscarded { .. } | AgentEvent::TextCalls { .. } => {
+                Some(StepEvent::TextDiscarded)
+            }
+            AgentEvent::ToolStart { tool, args, id } => Some(StepEvent::ToolCall { id, tool, input: args }),
             AgentEvent::ToolEnd { id, result, status: ToolStatus::Completed, .. } => {
-                StepEvent::ToolResult { id, output: result }
+                Some(StepEvent::ToolResult { id, output: result })
             }
-            AgentEvent::ToolEnd { id, result, .. } => StepEvent::ToolError { id, error: result },
-            AgentEvent::ToolSkipped { id, reason, .. } => StepEvent::ToolError { id, error: reason },
+            AgentEvent::ToolEnd { id, result, .. } => Some(StepEvent::ToolError { id, error: result }),
+            AgentEvent::ToolSkipped { id, reason, .. } => Some(StepEvent::ToolError { id, error: reason }),
             _ => return,
         };
-        self.events.push_back(step);
+        if std::mem::take(&mut self.is_revisited) {
+            self.events.push_back(StepEvent::FinishStep { next: NextStep::Continue });
+        }
+        self.events.extend(step);
     }
 }
 
@@ -259,7 +270,8 @@ fn running<'a>(
     options: RunOptions,
     parts: Option<&'a mut Vec<Part>>,
 ) -> Running<'a> {
-    Running { turn: facade.begin(input(query), options), events: VecDeque::new(), is_in_step: false, parts }
+    let turn = facade.begin(input(query), options);
+    Running { turn, events: VecDeque::new(), is_in_step: false, is_revisited: false, parts }
 }
 
 /// Returns the default system prompt of [`ReactLoop`]: think, act and observe in turn.

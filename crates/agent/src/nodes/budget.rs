@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use superstep_llm::Usage;
+use tokio::time::Instant;
 
 use crate::{
     AgentState, ReactConfig,
@@ -22,6 +23,14 @@ pub(super) fn of_turn(config: Arc<ReactConfig>, state: &AgentState) -> Arc<React
 pub(super) async fn expired(patience: Option<Duration>) {
     match patience {
         Some(patience) => tokio::time::sleep(patience).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until this time; forever without one.
+pub(super) async fn until(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
         None => std::future::pending().await,
     }
 }

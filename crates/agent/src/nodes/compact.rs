@@ -4,10 +4,11 @@
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use superstep_graph::{Cx, State};
-use superstep_llm::{Assembler, Delta, FinishReason, Message, ModelError, Request, Response, Usage};
+use superstep_llm::{Assembler, FinishReason, Message, ModelError, Request, Response, Usage};
 use tokio::task::coop::consume_budget;
 
 use super::{
+    attempts::{Attempts, ModelTokens},
     budget::{Spent, expired, of_turn},
     fit_request::{compacted, may_summarise, newest},
     model_call::by_model,
@@ -115,8 +116,8 @@ impl LatestView {
 struct RecordedSummary {
     end: End,
     retries: u32,
-    /// Tokens, reported or estimated.
-    usage: Usage,
+    #[serde(flatten)]
+    tokens: ModelTokens,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -132,28 +133,42 @@ enum End {
 }
 
 async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) -> RecordedSummary {
-    let mut summary_request = SummaryRequest::default();
+    let mut attempts = Attempts::default();
     let wall = deps.config.budget.wall;
     let left = wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
     let answer = tokio::select! {
         biased;
         () = cx.cancel().cancelled() => None,
-        answer = summary_request.ask(deps, request, cx) => Some(answer.ok()),
+        answer = summary(deps, request, &mut attempts, cx) => Some(answer.ok()),
         // The agent detects that the time of the turn is over.
         () = expired(left) => Some(None),
     };
     let end = match answer {
         Some(Some(response)) if is_summary(&response) => {
-            End::Said { told: response.usage.is_some(), message: response.message }
+            End::Said { told: attempts.current.is_some(), message: response.message }
         }
         Some(_) => End::Failed,
         None => End::Cancelled,
     };
-    RecordedSummary {
-        end,
-        retries: summary_request.retries,
-        usage: summary_request.spent + summary_request.current,
+    RecordedSummary { end, retries: attempts.retries, tokens: attempts.into_tokens() }
+}
+
+/// Requests a summary.
+async fn summary(
+    deps: &AgentDeps,
+    request: Request,
+    attempts: &mut Attempts,
+    cx: &Cx,
+) -> Result<Response, ModelError> {
+    let mut answer = Assembler::new();
+    let mut deltas = deps.models.for_compaction().stream(request);
+    while let Some(delta) = deltas.next().await {
+        let delta = delta?;
+        attempts.push(&delta, cx);
+        answer.push(&delta);
+        consume_budget().await;
     }
+    answer.finish()
 }
 
 /// Returns whether a response is a complete summary. No other text must replace the conversation: not a part of one, nor an
@@ -167,49 +182,6 @@ fn is_summary(response: &Response) -> bool {
     is_whole && response.message.tool_calls.is_empty()
 }
 
-/// A summary request and its progress.
-#[derive(Default)]
-struct SummaryRequest {
-    retries: u32,
-    /// Tokens of the current attempt, and of those before it.
-    current: Usage,
-    spent: Usage,
-}
-
-impl SummaryRequest {
-    async fn ask(&mut self, deps: &AgentDeps, request: Request, cx: &Cx) -> Result<Response, ModelError> {
-        let mut answer = Assembler::new();
-        let mut deltas = deps.models.for_compaction().stream(request);
-        while let Some(delta) = deltas.next().await {
-            let delta = delta?;
-            match &delta {
-                Delta::Retry { attempt, delay_ms, status, reason } => {
-                    self.retries += 1;
-                    let (attempt, delay_ms, status) = (*attempt, *delay_ms, *status);
-                    emit(cx, || AgentEvent::Retry { attempt, delay_ms, status, reason: reason.clone() });
-                }
-                Delta::Usage(usage) => self.current = *usage,
-                Delta::Fallback { from, to, status, reason } => {
-                    self.retries += 1;
-                    emit(cx, || AgentEvent::ModelFallback {
-                        from: from.clone(),
-                        to: to.clone(),
-                        status: *status,
-                        reason: reason.clone(),
-                    });
-                }
-                Delta::AttemptDiscarded { .. } => {
-                    self.spent = self.spent + std::mem::take(&mut self.current);
-                }
-                _ => {}
-            }
-            answer.push(&delta);
-            consume_budget().await;
-        }
-        answer.finish()
-    }
-}
-
 impl RecordedSummary {
     /// Counts the requests and their tokens, estimated if not reported.
     fn count(
@@ -219,19 +191,19 @@ impl RecordedSummary {
         state: &AgentState,
         sent: &[Message],
     ) -> AgentStateUpdate {
-        let mut usage = self.usage;
-        let mut update = update.model_requests(state.model_requests + 1 + self.retries);
+        let (mut guess, mut update) = (Usage::default(), update);
         if let End::Said { message, told: false } = &self.end
             && is_guessed(deps, state)
         {
             let input = sent.iter().map(|message| deps.counter.message(message));
             let input_tokens = input.fold(0, u64::saturating_add);
-            usage = usage + Usage { input_tokens, output_tokens: deps.counter.message(message) };
+            guess = Usage { input_tokens, output_tokens: deps.counter.message(message) };
             update = update.answer(crate::state::LastAnswer { estimated: true, ..state.answer });
         }
-        let (main, model) = (deps.models.main.name(), deps.models.for_compaction().name().to_owned());
-        let by_model = by_model(state, main, vec![(model, usage)]);
-        let update = update.usage(state.usage + usage);
+        let (main, configured) = (deps.models.main.name(), deps.models.for_compaction().name());
+        let by_model = by_model(state, main, self.tokens.clone().by_model(configured, guess));
+        let update = update.usage(state.usage + self.tokens.total() + guess);
+        let update = update.model_requests(state.model_requests + 1 + self.retries);
         if by_model.is_empty() { update } else { update.usage_by_model(by_model) }
     }
 }

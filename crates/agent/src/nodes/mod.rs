@@ -4,6 +4,7 @@
 
 pub(crate) mod accept_response;
 pub(crate) mod agent;
+pub(crate) mod attempts;
 pub(crate) mod budget;
 pub(crate) mod chunk;
 pub(crate) mod compact;

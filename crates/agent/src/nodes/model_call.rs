@@ -8,6 +8,7 @@ use superstep_llm::{Assembler, Delta, ModelError, Request, Usage};
 use tokio::{task::coop::consume_budget, time::Instant};
 
 use super::{
+    attempts::Attempts,
     chunk::Chunk,
     progress::Progress,
     recorded_response::{End, RecordedResponse},
@@ -20,22 +21,13 @@ pub(super) struct ModelCall {
     /// The id of the response's message.
     message: String,
     pub(super) answer: Assembler,
-    /// Number of failed attempts that were retried.
-    retries: u32,
     /// The end of the wait before the next attempt.
     waits: Option<Instant>,
     /// The current attempt has streamed something.
     pub(super) streamed: bool,
-    /// The called model; `None` for the main one.
-    pub(super) model: Option<String>,
     /// A request was sent.
     asked: bool,
-    /// The current attempt has reported its tokens.
-    reported: bool,
-    /// Tokens of the current attempt, of earlier attempts with the same model, and of other models.
-    current: Usage,
-    spent: Usage,
-    others: BTreeMap<String, Usage>,
+    attempts: Attempts,
 }
 
 impl ModelCall {
@@ -54,8 +46,9 @@ impl ModelCall {
     ) -> Result<(), ModelError> {
         self.asked = true;
         let model = &deps.models.main;
-        self.model = model.names().into_iter().find(|name| *name == state.model).map(str::to_owned);
-        let request = Request { ask_first: self.model.clone(), ..request };
+        let first = model.names().into_iter().find(|name| *name == state.model).map(str::to_owned);
+        self.attempts.model.clone_from(&first);
+        let request = Request { ask_first: first, ..request };
         let mut stream = match &deps.steps {
             Some(steps) => steps.reasoning(request, &**model),
             None => model.stream(request),
@@ -66,6 +59,7 @@ impl ModelCall {
                 cx.emit_message(&self.message, chunk);
             }
             self.waits = None;
+            self.attempts.push(&delta, cx);
             match &delta {
                 Delta::Text(token) => {
                     emit(cx, || AgentEvent::LlmToken {
@@ -79,27 +73,10 @@ impl ModelCall {
                         reasoning_token: token.clone(),
                     });
                 }
-                Delta::Retry { attempt, delay_ms, status, reason } => {
-                    self.retries += 1;
+                Delta::Retry { delay_ms, .. } => {
                     self.waits = Some(Instant::now() + Duration::from_millis(*delay_ms));
-                    let (attempt, delay_ms, status) = (*attempt, *delay_ms, *status);
-                    emit(cx, || AgentEvent::Retry { attempt, delay_ms, status, reason: reason.clone() });
-                }
-                Delta::Fallback { from, to, status, reason } => {
-                    self.retries += 1;
-                    let spent = std::mem::take(&mut self.spent);
-                    self.others.insert(from.clone(), spent);
-                    self.model = Some(to.clone());
-                    emit(cx, || AgentEvent::ModelFallback {
-                        from: from.clone(),
-                        to: to.clone(),
-                        status: *status,
-                        reason: reason.clone(),
-                    });
                 }
                 Delta::AttemptDiscarded { attempt } => {
-                    self.spent = self.spent + std::mem::take(&mut self.current);
-                    self.reported = false;
                     emit(cx, || AgentEvent::AttemptDiscarded { attempt: *attempt });
                     cx.discard_message(&self.message);
                 }
@@ -107,8 +84,7 @@ impl ModelCall {
                     emit(cx, || AgentEvent::TextCalls { n: *n });
                     cx.discard_message(&self.message);
                 }
-                Delta::Usage(usage) => (self.current, self.reported) = (*usage, true),
-                Delta::ToolCall { .. } | Delta::Finish(_) => {}
+                Delta::Fallback { .. } | Delta::Usage(_) | Delta::ToolCall { .. } | Delta::Finish(_) => {}
             }
             self.streamed = match delta {
                 Delta::Text(_) | Delta::Reasoning(_) => true,
@@ -125,7 +101,7 @@ impl ModelCall {
 
     /// Returns the number of sent requests. A request that waits for its retry was not sent.
     pub(super) fn sent(&self) -> u32 {
-        1 + self.retries - u32::from(self.is_waiting())
+        1 + self.attempts.retries - u32::from(self.is_waiting())
     }
 
     fn is_waiting(&self) -> bool {
@@ -133,11 +109,13 @@ impl ModelCall {
     }
 
     /// Returns the result.
-    pub(super) fn into_recorded(self, end: End, requests: u32, streamed: bool) -> RecordedResponse {
+    pub(super) fn into_recorded(self, mut end: End, requests: u32, streamed: bool) -> RecordedResponse {
         let is_stopped = matches!(end, End::Cancelled { .. } | End::OutOfTime { .. });
-        let unreported = is_stopped && self.asked && !self.reported && !self.is_waiting();
-        let Self { model, current, spent, others, .. } = self;
-        RecordedResponse { end, requests, streamed, model, usage: spent + current, unreported, others }
+        let unreported = is_stopped && self.asked && self.attempts.current.is_none() && !self.is_waiting();
+        if let End::Answered(answered) = &mut end {
+            answered.usage = self.attempts.current;
+        }
+        RecordedResponse { end, requests, streamed, tokens: self.attempts.into_tokens(), unreported }
     }
 }
 

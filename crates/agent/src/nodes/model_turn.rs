@@ -127,8 +127,8 @@ impl PlannedCall<'_> {
             End::Answered(answered) => {
                 let (calls, response) = (answered.calls, answered.into_response(requests));
                 guess = self.guess(&response);
-                let spent = state.usage + recorded.spent() + guess;
-                self.answered(response, streamed(calls), recorded.model.as_deref(), spent).await?
+                let spent = state.usage + recorded.tokens.total() + guess;
+                self.answered(response, streamed(calls), recorded.tokens.model.as_deref(), spent).await?
             }
             End::Unheard { failure, calls } => self.unanswered(None, streamed(calls), hook_failed(failure)),
             End::Failed { error, partial } => {
@@ -160,8 +160,8 @@ impl PlannedCall<'_> {
                 }
             }
         };
-        let (main, usage) = (deps.models.main.name(), recorded.spent() + guess);
-        let by_model = by_model(state, main, recorded.usage_by_model(main, guess));
+        let (main, usage) = (deps.models.main.name(), recorded.tokens.total() + guess);
+        let by_model = by_model(state, main, recorded.tokens.by_model(main, guess));
         let update = self.room.write(update);
         let update = update.usage(state.usage + usage).model_requests(state.model_requests + requests);
         Ok(if by_model.is_empty() { update } else { update.usage_by_model(by_model) })
@@ -224,7 +224,7 @@ impl PlannedCall<'_> {
             None => End::Cancelled { partial: partial(&model_call) },
         };
         let recorded = model_call.into_recorded(end, requests, streamed);
-        let cost = deps.config.budget.cost.map(|prices| prices.of(recorded.spent()));
+        let cost = deps.config.budget.cost.map(|prices| prices.of(recorded.tokens.total()));
         trace::paid(deps.models.main.name(), cost);
         recorded
     }

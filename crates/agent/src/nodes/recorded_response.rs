@@ -1,7 +1,5 @@
 //! The recorded result of a model call, which a replay reads instead of calling the model.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use superstep_graph::{
     Cx,
@@ -9,6 +7,7 @@ use superstep_graph::{
 };
 use superstep_llm::{FinishReason, Message, ModelError, Request, Response, Usage};
 
+use super::attempts::ModelTokens;
 use crate::state::{HookFailure, ModelFailure, request_frame::Part};
 
 /// The result of one call of the models.
@@ -20,16 +19,11 @@ pub(super) struct RecordedResponse {
     /// Something was streamed that is discarded if it does not become a message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) streamed: bool,
-    /// The last called model; `None` for the main one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) model: Option<String>,
-    /// Tokens of that model, in all its attempts.
-    pub(super) usage: Usage,
+    #[serde(flatten)]
+    pub(super) tokens: ModelTokens,
     /// The last attempt was stopped before its tokens were reported, so that they are estimated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) unreported: bool,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) others: BTreeMap<String, Usage>,
 }
 
 /// The end of the call.
@@ -61,17 +55,19 @@ pub(super) enum End {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct StoredResponse {
     message: Message,
+    /// The tokens of the last attempt, if reported: its input is the size of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    usage: Option<Usage>,
+    pub(super) usage: Option<Usage>,
     finish: FinishReason,
     /// Number of its tool calls before the hooks.
     pub(super) calls: usize,
 }
 
 impl StoredResponse {
+    /// Creates it without its tokens, which the call of the models adds.
     pub(super) fn new(response: Response, calls: usize) -> Self {
-        let Response { message, usage, finish, .. } = response;
-        Self { message, usage, finish, calls }
+        let Response { message, finish, .. } = response;
+        Self { message, usage: None, finish, calls }
     }
 
     pub(super) fn into_response(self, attempts: u32) -> Response {
@@ -93,22 +89,9 @@ impl RecordedResponse {
             end: End::Unasked(failure),
             requests: 0,
             streamed: false,
-            model: None,
-            usage: Usage::default(),
+            tokens: ModelTokens::default(),
             unreported: false,
-            others: BTreeMap::new(),
         }
-    }
-
-    /// Returns the tokens of all attempts.
-    pub(super) fn spent(&self) -> Usage {
-        self.others.values().fold(self.usage, |sum, usage| sum + *usage)
-    }
-
-    /// Returns the tokens by model, including `estimated` ones of the response.
-    pub(super) fn usage_by_model(self, main: &str, estimated: Usage) -> Vec<(String, Usage)> {
-        let model = self.model.unwrap_or_else(|| main.to_owned());
-        self.others.into_iter().chain([(model, self.usage + estimated)]).collect()
     }
 }
 

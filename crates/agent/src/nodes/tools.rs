@@ -5,6 +5,7 @@
 mod answer;
 mod at_work;
 mod discarded;
+mod doubt;
 mod execute;
 mod executor;
 mod finish;

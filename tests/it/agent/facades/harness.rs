@@ -80,6 +80,30 @@ fn a_turn_has_the_whole_history_and_its_own_start() {
     assert_eq!(TOOL_RESULT_MAX_CHARS, 16_000);
 }
 
+// Cases X4, N12.
+#[test]
+fn a_steering_message_that_the_turn_before_did_not_read_precedes_the_prompt() {
+    let (made, _) = both(&[call("c1", "hang", "{}"), txt("ok")], async |asked: Asked| {
+        let agent = agent(asked.agent.checkpointer(Arc::new(MemoryCheckpointer::new())));
+        let (steers, options) = (agent.agent().clone(), t());
+        let token = options.get_cancel().clone();
+        let agent = agent.on_event(move |event, _| {
+            let (steers, token, hangs) = (steers.clone(), token.clone(), event == "tool_start");
+            async move {
+                if hangs {
+                    steers.thread("t").steer("wait").await.unwrap();
+                    token.cancel();
+                }
+            }
+        });
+        let first = agent.run_with(&"go".to_owned(), &[], options).await.unwrap();
+        assert_eq!((first.messages.len(), first.new_messages_start), (4, 2));
+        agent.run_with(&"on".to_owned(), &[], t()).await.unwrap()
+    });
+    let texts: Vec<_> = made.messages.iter().map(|said| said["content"].as_str().unwrap()).collect();
+    assert_eq!((texts, made.new_messages_start), (vec!["Be helpful.", "wait", "on", "ok"], 3));
+}
+
 // Case X4.
 #[test]
 fn an_empty_response_is_empty_content_and_not_none() {

@@ -198,6 +198,17 @@ fn a_run_is_reported_step_by_step() {
 
 // Case S1-05.
 #[test]
+fn the_end_at_the_limit_is_not_a_step() {
+    let (made, sent) = both(&[echo(1)], async |asked: Asked| {
+        let mut react = ReactLoop { max_steps: 1, ..react(asked) };
+        told_of(react.run_stream("go", Default::default()).unwrap()).await.0
+    });
+    let next: Vec<_> = made.iter().filter_map(|event| event["next"].as_str()).collect();
+    assert_eq!((next, sent.requests), (vec!["stop"], 1));
+}
+
+// Case S1-05.
+#[test]
 fn a_tool_that_fails_is_an_error_of_its_step() {
     let wrong = superstep_testing::script::call("c1", "echo", "{}");
     let (made, _) = both(&[wrong, txt("sorry")], async |asked: Asked| {

@@ -4,11 +4,8 @@ use superstep_graph::{State, node::Discarded, state::Update};
 use superstep_llm::{Message, Role, calls::ToolQuestion, snapshots::FileChanges};
 
 use super::{
-    answer::CallResult,
-    execute::{begun, told},
-    permit::granting,
-    questions::asks,
-    snapshots, tool_updates,
+    answer::CallResult, doubt::begun, execute::told, permit::granting, questions::asks, snapshots,
+    tool_updates,
 };
 use crate::{AgentState, HasAgent, config::prompts, nodes::parts, state::ToolEvent};
 

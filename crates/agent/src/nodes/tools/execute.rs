@@ -3,7 +3,6 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    time::Duration,
 };
 
 use serde_json::{Map, Value};
@@ -36,7 +35,10 @@ use crate::{
     deps::folder,
     events::emit,
     hooks::ToolFailure,
-    nodes::parts,
+    nodes::{
+        budget::{expired, until},
+        parts,
+    },
     state::{Part, ToolEvent, ToolStatus},
     trace,
 };
@@ -180,8 +182,7 @@ impl Executor {
         let done = match planned {
             Planned::Done { done, .. } => *done,
             Planned::Run { tool, approved } => {
-                let begun = (behaviour, questions);
-                self.process(position, &pending, tool, approved, begun).await?
+                self.process(position, &pending, tool, approved, questions).await?
             }
         };
         let done = self.acted(pending.acting.as_ref(), done).await;
@@ -254,24 +255,21 @@ impl Executor {
         pending: &Pending,
         tool: Arc<dyn Tool>,
         Approved { args, notice, asked, rule }: Approved,
-        (behaviour, questions): (Behaviour, Vec<ToolQuestion>),
+        questions: Vec<ToolQuestion>,
     ) -> Result<CallResult, NodeError> {
         let (call, name, tool) = (&pending.call, &*pending.name, &tool);
         let ran_with = changed(&args, call);
         let done = match self.deps.sub_agents.get(name) {
-            Some(agent) => match self.doubtful(position, 0, tool, pending, behaviour).await? {
-                Some(done) => done,
-                None => {
-                    let span = trace::invoke_agent(name, &call.id);
-                    captured(&span, trace::ARGUMENTS, || args.to_string());
-                    let done = self.ask_agent(agent, name, position, &args).instrument(span.clone()).await;
-                    captured(&span, trace::RESULT, || done.result.clone());
-                    if !done.returned {
-                        trace::failed(&span);
-                    }
-                    done
+            Some(agent) => {
+                let span = trace::invoke_agent(name, &call.id);
+                captured(&span, trace::ARGUMENTS, || args.to_string());
+                let done = self.ask_agent(agent, name, position, &args).instrument(span.clone()).await;
+                captured(&span, trace::RESULT, || done.result.clone());
+                if !done.returned {
+                    trace::failed(&span);
                 }
-            },
+                done
+            }
             None => self.run_answered(position, tool, pending, (args, asked), questions).await?,
         };
         if let Some(on_tool_error) = self.deps.on_tool_error.as_ref().filter(|_| done.failed) {
@@ -292,17 +290,6 @@ impl Executor {
         self.out_of_time.is_some_and(|end| end <= Instant::now()) && !self.is_sub_agent(call)
     }
 
-    /// Returns whether the start of the call, after this number of questions, was recorded by a process that
-    /// stopped while it ran.
-    async fn was_begun(&self, position: usize, questions: usize, behaviour: Behaviour) -> bool {
-        !behaviour.idempotent && self.is_recorded(&begun(position, questions)).await
-    }
-
-    async fn is_recorded(&self, mark: &str) -> bool {
-        let nothing = async |_| Err::<(), NodeError>(NodeError::new(StartNotRecorded));
-        self.cx.once(mark, nothing).await.is_ok()
-    }
-
     /// Returns whether the start of a call of a sub-agent, which is repeatable, was reported; from now on it is.
     async fn was_told(&self, position: usize, call: &Pending) -> Result<bool, NodeError> {
         let mut was_told = true;
@@ -318,42 +305,7 @@ impl Executor {
         Ok(was_told)
     }
 
-    /// Records the start of the call. If it was recorded before, the outcome is unknown because the process
-    /// stopped while it ran. Then returns the result for the model, unless the tool is repeatable or can
-    /// report the outcome. Does the same if only the user's decisions have a record of the start.
-    pub(super) async fn doubtful(
-        &self,
-        position: usize,
-        questions: usize,
-        tool: &Arc<dyn Tool>,
-        pending: &Pending,
-        behaviour: Behaviour,
-    ) -> Result<Option<CallResult>, NodeError> {
-        if behaviour.idempotent {
-            return Ok(None);
-        }
-        let mut begins = false;
-        let mark = begun(position, questions);
-        let begun = self.cx.once(&mark, async |_| {
-            begins = true;
-            Ok::<_, NodeError>(())
-        });
-        begun.await?;
-        if begins {
-            // The record must survive a power failure.
-            self.cx.durable().await;
-            let may_begin =
-                pending.interrupt.as_ref().is_none_or(|interrupt| self.may_begin(interrupt, &mark));
-            return Ok((!may_begin).then(|| CallResult::not_executed(prompts::USED_APPROVAL.to_owned())));
-        }
-        let known = tool.reconcile(&self.key(&pending.call)).await;
-        Ok(Some(match known {
-            Some(result) => self.done(&tool.spec().name, Ok(result.map(ToolReply::from))),
-            None => CallResult { executed: true, ..CallResult::not_executed(prompts::IN_DOUBT.to_owned()) },
-        }))
-    }
-
-    fn key(&self, call: &ToolCall) -> String {
+    pub(super) fn key(&self, call: &ToolCall) -> String {
         format!("{}/{}", self.cx.key(), call.id)
     }
 
@@ -404,7 +356,7 @@ impl Executor {
                 };
             }
             () = self.cx.cancel().cancelled() => (prompts::INTERRUPTED.to_owned(), false),
-            () = expire(limit) => (prompts::timed_out(name, limit.unwrap_or_default().as_millis()), true),
+            () = expired(limit) => (prompts::timed_out(name, limit.unwrap_or_default().as_millis()), true),
             () = until(self.out_of_time) => (prompts::BUDGET_STOPPED.to_owned(), false),
         };
         cancel.cancel();
@@ -446,7 +398,11 @@ impl Executor {
     }
 
     /// Returns the result of a call whose tool ran.
-    fn done(&self, name: &str, ended: Result<Result<ToolReply, ToolError>, JoinError>) -> CallResult {
+    pub(super) fn done(
+        &self,
+        name: &str,
+        ended: Result<Result<ToolReply, ToolError>, JoinError>,
+    ) -> CallResult {
         let done = |result| CallResult { executed: true, ..CallResult::not_executed(result) };
         // A denial by a tool is not a failure.
         let failed = !matches!(ended, Ok(Err(ToolError::Denied(_) | ToolError::InvalidArguments(_))));
@@ -468,36 +424,9 @@ fn changed(args: &Value, call: &ToolCall) -> Option<Value> {
     (*args != parts::arguments(call)).then(|| args.clone())
 }
 
-/// Returns the key that records the start of a call, after this number of questions of its tool.
-pub(super) fn begun(position: usize, questions: usize) -> String {
-    match questions {
-        0 => format!("begun.{position}"),
-        questions => format!("begun.{position}.{questions}"),
-    }
-}
-
 /// Returns the key that records the reported start of a sub-agent's call.
 pub(super) fn told(position: usize) -> String {
     format!("told.{position}")
-}
-
-/// The start was not recorded. An error, because errors are not stored.
-#[derive(Debug, thiserror::Error)]
-#[error("the call was not begun")]
-pub(super) struct StartNotRecorded;
-
-pub(super) async fn expire(limit: Option<Duration>) {
-    match limit {
-        Some(limit) => tokio::time::sleep(limit).await,
-        None => std::future::pending().await,
-    }
-}
-
-pub(super) async fn until(end: Option<Instant>) {
-    match end {
-        Some(end) => tokio::time::sleep_until(end).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Returns the tool's reply, or the error for the model.

@@ -22,7 +22,7 @@ use tracing::Instrument as _;
 
 use super::{
     answer::{AnsweredQuestion, CallResult},
-    execute::StartNotRecorded,
+    doubt::StartNotRecorded,
     executor::Executor,
     pending::Pending,
 };
@@ -51,8 +51,7 @@ impl Executor {
     ) -> Result<CallResult, NodeError> {
         loop {
             let answers = self.answers(position, pending, &args, &questions).await?;
-            let doubtful = self.doubtful(position, questions.len(), tool, pending, tool.behaviour());
-            if let Some(done) = doubtful.await? {
+            if let Some(done) = self.doubtful(position, questions.len(), tool, pending).await? {
                 return Ok(done);
             }
             let run = self.run(position, tool.clone(), &pending.call, (args.clone(), asked, answers));

@@ -13,13 +13,13 @@ use serde_json::Value;
 use superstep_graph::{State, call::Seen, error::chain};
 use superstep_llm::{Message, Usage};
 
-use super::{
-    answer::CallResult,
-    execute::{expire, until},
-    executor::Executor,
-    pending::Pending,
+use super::{answer::CallResult, executor::Executor, pending::Pending};
+use crate::{
+    AgentOutcome, AgentState,
+    config::prompts,
+    deps::SubAgent,
+    nodes::budget::{Spent, expired, until},
 };
-use crate::{AgentOutcome, AgentState, config::prompts, deps::SubAgent, nodes::budget::Spent};
 
 impl Executor {
     /// Returns whether a call is one of a sub-agent.
@@ -57,7 +57,7 @@ impl Executor {
             biased;
             // First, because a cancelled graph would end this node as well.
             () = self.cx.cancel().cancelled() => (prompts::INTERRUPTED.to_owned(), false),
-            () = watched.while_at_work(expire(limit)) => {
+            () = watched.while_at_work(expired(limit)) => {
                 (prompts::timed_out(name, limit.unwrap_or_default().as_millis()), true)
             }
             () = watched.while_at_work(until(self.out_of_time)) => (prompts::BUDGET_STOPPED.to_owned(), false),
