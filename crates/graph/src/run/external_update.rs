@@ -26,7 +26,7 @@ pub enum AsNode {
     /// finished since. On a thread without checkpoints it is an input. All unfinished tasks remain pending,
     /// including those of this node, and so do their questions. If there were any before the superstep of the
     /// update, the node sends no items again, follows no edge again, and reaches no join again; its conditional
-    /// edges may lead to more nodes.
+    /// edges may lead to more nodes. Routes that a node returned are not taken again.
     #[default]
     LastRun,
     /// The node with this name. The update replaces the task of that node: an unfinished or deferred one, or
@@ -342,9 +342,11 @@ impl<S: State> Change<S> {
             };
             let left_behind = alone.as_ref().unwrap_or(&self.state);
             let targets = targets::targets(&graph.nodes[node.position()], left_behind, self.step, &name)?;
-            let led = graph.topology.check(node, &targets.ends);
-            led.map_err(|error| RunError::Route { step: self.step, error })?;
-            if self.is_going && is_last_run {
+            // The node that ran last took its own routes when it ran, and an update has none.
+            if !is_last_run {
+                let led = graph.topology.check(node, &targets.ends);
+                led.map_err(|error| RunError::Route { step: self.step, error })?;
+            } else if self.is_going {
                 // Its successors were planned when it ran: its items are sent, and it has reached its joins.
                 self.led.extend(targets.ends.into_iter().filter(|target| matches!(target, Target::Node(_))));
                 continue;
