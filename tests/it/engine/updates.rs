@@ -472,4 +472,24 @@ on_every_store! {
         let error = failed(thread.update_as("review", say("w")).await).to_string();
         assert!(error.starts_with("SS104: superstep 6: routing node `review` returned no route"), "{error}");
     }
+
+    async fn an_update_after_one_by_the_end_leaves_later_tasks_pending(backend: Backend) {
+        let graph = backend.keep(reviewed());
+        graph.thread("t").run(say("in")).await.unwrap();
+        graph.thread("t").update_as(AsNode::End, say("end")).await.unwrap();
+        // Nothing is pending yet.
+        graph.thread("t").update(say("u")).await.unwrap();
+        assert!(head(&graph).await.next.is_empty());
+        let asked = graph.thread("t").resume_with(Command::new().goto("ask")).await.unwrap();
+        assert_eq!(asked.interrupts.len(), 1);
+        for word in ["v", "w"] {
+            graph.thread("t").update(say(word)).await.unwrap();
+            let now = head(&graph).await;
+            assert_eq!((names(&now.next).as_str(), &now.tasks[0].interrupts), ("ask", &asked.interrupts));
+        }
+        let end = graph.thread("t").answer("q", "yes").resume().await.unwrap();
+        assert_eq!(end.state.said(), "in review end u v w yes review");
+        graph.thread("t").update_as(AsNode::End, say("end")).await.unwrap();
+        assert!(head(&graph).await.next.is_empty());
+    }
 }

@@ -195,7 +195,7 @@ pub(crate) fn find<S: State>(
         }
     };
     if name == END {
-        return Ok(As::End);
+        return Ok(if last { As::LastEnd } else { As::End });
     }
     let unknown = || RunError::UnknownNode { graph: graph.name.clone(), node: name.clone() };
     let node = graph.topology.find(&name).ok_or_else(unknown)?;

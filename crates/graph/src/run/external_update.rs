@@ -26,7 +26,8 @@ pub enum AsNode {
     /// finished since. On a thread without checkpoints it is an input. All unfinished tasks remain pending,
     /// including those of this node, and so do their questions. If there were any before the superstep of the
     /// update, the node sends no items again, follows no edge again, and reaches no join again; its conditional
-    /// edges may lead to more nodes. Routes that a node returned are not taken again.
+    /// edges may lead to more nodes. Routes that a node returned are not taken again. After an update by
+    /// [`End`](Self::End) no task is added.
     #[default]
     LastRun,
     /// The node with this name. The update replaces the task of that node: an unfinished or deferred one, or
@@ -77,6 +78,8 @@ pub(crate) enum As {
     /// The update adds to the node's writes. Its unfinished tasks remain pending.
     LastRun(NodeIndex),
     End,
+    /// The update adds to one by the end. Unfinished tasks, which came later, remain pending.
+    LastEnd,
     Nobody,
 }
 
@@ -84,7 +87,7 @@ impl As {
     pub(crate) fn name<S: State>(self, graph: &Inner<S>) -> NodeName {
         match self {
             Self::Node(node) | Self::LastRun(node) => graph.topology.name(node).clone(),
-            Self::End => END.into(),
+            Self::End | Self::LastEnd => END.into(),
             Self::Nobody => START.into(),
         }
     }
