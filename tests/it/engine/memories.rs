@@ -217,4 +217,17 @@ on_every_store! {
         let discard = t().on_unfinished(OnUnfinished::Discard);
         assert_eq!(tell(&graph, "c", discard).await.0, "[a_<a>_c_<a,c>]");
     }
+
+    async fn a_replay_runs_a_call_whose_memory_was_changed_later(backend: Backend) {
+        let graph = backend.keep(caller(false, &works()));
+        tell(&graph, "a", t()).await;
+        graph.thread("t").subgraph::<Plain>(["mem"]).update(say("X")).await.unwrap();
+        graph.thread("t").replay().run().await.unwrap().assert_same();
+        tell(&graph, "b", t()).await;
+        graph.thread("t").subgraph::<Plain>(["mem"]).update(say("Y")).await.unwrap();
+        graph.thread("t").replay().run().await.unwrap().assert_same();
+        let changed = backend.keep(caller(true, &works()));
+        let replayed = changed.thread("t").replay().run().await.unwrap();
+        assert!(replayed.divergence.is_some_and(|found| found.to_string().contains("`ask` in `mem`")));
+    }
 }
