@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use superstep::{
     CheckpointId, Checkpointer, CompiledGraph, Cx, Durability, NodeError, OnUnfinished, RunError, RunOptions,
     START, State, StateGraph, ThreadId,
-    checkpoint::{CheckpointError, Commit, Retention},
+    checkpoint::{CheckpointError, Commit, Prune, Retention},
     node::Persistence,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
@@ -80,6 +80,24 @@ impl Wrapper for Older {
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
         Arc::make_mut(&mut next.metadata).retain(|name, _| !["$memories", "$bound"].contains(&name.as_str()));
         self.0.commit(thread, expected, next)
+    }
+}
+
+/// A store in which an older program prunes, which does not store the positions that a branch loses.
+struct OlderPrune(Arc<dyn Checkpointer>);
+
+impl Wrapper for OlderPrune {
+    fn store(&self) -> &dyn Checkpointer {
+        &*self.0
+    }
+
+    fn prune(
+        &self,
+        thread: &ThreadId,
+        head: CheckpointId,
+        prune: Prune,
+    ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        self.0.prune(thread, head, Prune { metadata: Default::default(), ..prune })
     }
 }
 
@@ -216,6 +234,50 @@ on_every_store! {
         repaired.store(true, Ordering::Relaxed);
         let discard = t().on_unfinished(OnUnfinished::Discard);
         assert_eq!(tell(&graph, "c", discard).await.0, "[a_<a>_c_<a,c>]");
+    }
+
+    async fn a_prune_changes_no_memory(backend: Backend) {
+        let graph = backend.keep(caller(false, &works()));
+        let (thread, memory) = (graph.thread("t"), || graph.thread("t").subgraph::<Plain>(["mem"]));
+        let seen = async || memory().state().await.unwrap().values.said();
+        let step = async || thread.update_as("other", Plain::update()).await.unwrap();
+        let (_, a) = tell(&graph, "a", t()).await;
+        step().await;
+        memory().update(say("X")).await.unwrap();
+        assert_eq!(seen().await, "a <a> X");
+        // On a branch without this change.
+        thread.fork(a).await.unwrap();
+        step().await;
+        step().await;
+        assert_eq!(seen().await, "a <a>");
+        for last in [2, 1] {
+            thread.prune(Retention::Last(last)).await.unwrap();
+            assert_eq!(seen().await, "a <a>", "the last {last}");
+        }
+        // With changes of its own, which are pruned with the checkpoints at which they were made.
+        for (word, last) in [("Y", 2), ("Z", 1)] {
+            memory().update(say(word)).await.unwrap();
+            step().await;
+            step().await;
+            thread.prune(Retention::Last(last)).await.unwrap();
+        }
+        assert_eq!(seen().await, "a <a> Y Z");
+        assert_eq!(tell(&graph, "b", t()).await.0, "[a_<a>_Y_Z_b_<a,b>]");
+    }
+
+    async fn a_change_of_a_memory_outlives_the_prune_of_an_older_program(backend: Backend) {
+        let store = backend.open();
+        let older = caller(false, &works()).with_checkpointer(Arc::new(Wrapped(OlderPrune(store.clone()))));
+        let graph = caller(false, &works()).with_checkpointer(store);
+        tell(&graph, "a", t()).await;
+        graph.thread("t").subgraph::<Plain>(["mem"]).update(say("X")).await.unwrap();
+        graph.thread("t").update_as("other", Plain::update()).await.unwrap();
+        older.thread("t").prune(Retention::Last(1)).await.unwrap();
+        let seen = async || graph.thread("t").subgraph::<Plain>(["mem"]).state().await.unwrap().values.said();
+        assert_eq!(seen().await, "a <a> X");
+        graph.thread("t").update_as("other", Plain::update()).await.unwrap();
+        graph.thread("t").prune(Retention::Last(1)).await.unwrap();
+        assert_eq!(seen().await, "a <a> X");
     }
 
     async fn a_replay_runs_a_call_whose_memory_was_changed_later(backend: Backend) {

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use superstep_checkpoint::{
     CheckpointError, CheckpointMeta, Segment, Source,
-    internal::own::{BOUND, EDITED, MEMORIES, TASK},
+    internal::own::{BOUND, EDITED, MEMORIES, SETTLED, TASK},
 };
 
 use crate::{CheckpointId, Checkpointer, History, ThreadId};
@@ -124,49 +124,106 @@ pub(crate) async fn found(
     head: CheckpointId,
     place: SubgraphPosition,
 ) -> Result<Option<CheckpointId>, CheckpointError> {
-    let Some(mut at) = place.bound else { return unbound(checkpointer, thread, head, place.since).await };
+    let Some(at) = place.bound else { return unbound(checkpointer, thread, head, place.since).await };
     if head == at {
         return Ok(Some(at));
     }
-    let updates = History { source: Some(Source::Update), ..History::default() };
-    let mut updates = checkpointer.history(thread, updates).await?;
-    updates.retain(|update| update.id > at);
-    let branch = match thread.parent().filter(|_| updates.iter().any(|update| edited_at(update).is_some())) {
+    let updates = updates(checkpointer, thread).await?;
+    let is_edit = |update: &CheckpointMeta| update.id > at && edited_at(update).is_some();
+    let branch = match thread.parent().filter(|_| updates.iter().any(is_edit)) {
         Some((caller, _)) => {
             Branch::of(&checkpointer.history(&caller, History::default()).await?, place.here)
         }
         None => Branch::default(),
     };
+    Ok(Some(latest(at, &updates, &branch)))
+}
+
+/// Returns the external updates of a subgraph.
+async fn updates(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+) -> Result<Vec<CheckpointMeta>, CheckpointError> {
+    let updates = History { source: Some(Source::Update), ..History::default() };
+    checkpointer.history(thread, updates).await
+}
+
+/// Returns the last update after a position that is visible on a branch of the caller, or the position.
+fn latest(mut at: CheckpointId, updates: &[CheckpointMeta], branch: &Branch) -> CheckpointId {
     let is_seen = |update: &CheckpointMeta| edited_at(update).is_none_or(|caller| branch.has(caller));
     while let Some(update) = updates.iter().find(|update| update.parent == Some(at) && is_seen(update)) {
         at = update.id;
     }
-    Ok(Some(at))
+    at
+}
+
+/// Returns new metadata for the checkpoints of `history` that a prune retains without their path: the positions in them include
+/// the updates of subgraphs that were made on that path.
+pub(crate) async fn settle(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+    history: &[CheckpointMeta],
+    retained: &BTreeSet<CheckpointId>,
+) -> Result<BTreeMap<CheckpointId, Map<String, Value>>, CheckpointError> {
+    let kept = history.iter().filter(|meta| retained.contains(&meta.id));
+    let kept: Vec<_> = kept.map(|meta| (meta, bound(meta))).filter(|(_, bound)| !bound.is_empty()).collect();
+    let names: BTreeSet<&String> = kept.iter().flat_map(|(_, bound)| bound.keys()).collect();
+    let (mut edits, mut settled) = (BTreeMap::new(), BTreeMap::new());
+    for name in names {
+        let updates = updates(checkpointer, &thread.child(&Segment::parse(name))).await?;
+        if updates.iter().any(|update| edited_at(update).is_some()) {
+            edits.insert(name, updates);
+        }
+    }
+    for (meta, positions) in &kept {
+        let is_edited = positions.keys().any(|name| edits.contains_key(name));
+        let branch = if is_edited { Branch::of(history, meta.id) } else { Branch::default() };
+        if branch.is_within(retained) {
+            continue;
+        }
+        let end = |(name, at): (&String, &CheckpointId)| {
+            let updates = edits.get(name).map_or(&[][..], Vec::as_slice);
+            (name.clone(), latest(*at, updates, &branch))
+        };
+        let mut metadata = Map::new();
+        add_memories(&mut metadata, &positions.iter().map(end).collect());
+        if meta.parent.is_some_and(|parent| !retained.contains(&parent)) {
+            metadata.insert(SETTLED.to_owned(), true.into());
+        }
+        settled.insert(meta.id, metadata);
+    }
+    Ok(settled)
 }
 
 /// The checkpoints on the path to one of the caller's.
 #[derive(Default)]
 struct Branch {
     checkpoints: BTreeSet<CheckpointId>,
-    /// The last pruned checkpoint; it is unknown which checkpoints up to it are on the path.
+    /// The last checkpoint that an older program pruned; it is unknown which checkpoints up to it are on the path.
     pruned: Option<CheckpointId>,
 }
 
 impl Branch {
     /// Reads the branch of `here` from `history`, which is newest first.
     fn of(history: &[CheckpointMeta], here: CheckpointId) -> Self {
-        let (mut checkpoints, mut next) = (BTreeSet::new(), Some(here));
+        let (mut checkpoints, mut next, mut is_settled) = (BTreeSet::new(), Some(here), false);
         for meta in history.iter().filter(|meta| meta.id <= here) {
             if next == Some(meta.id) {
                 checkpoints.insert(meta.id);
                 next = meta.parent;
+                is_settled = meta.metadata.contains_key(SETTLED);
             }
         }
-        Self { checkpoints, pruned: next }
+        Self { checkpoints, pruned: next.filter(|_| !is_settled) }
     }
 
     fn has(&self, checkpoint: CheckpointId) -> bool {
         self.checkpoints.contains(&checkpoint) || self.pruned.is_some_and(|pruned| checkpoint <= pruned)
+    }
+
+    /// Returns whether the whole path is retained.
+    fn is_within(&self, retained: &BTreeSet<CheckpointId>) -> bool {
+        self.pruned.is_none() && self.checkpoints.is_subset(retained)
     }
 }
 
