@@ -1,18 +1,22 @@
 //! Subgraphs with persistent threads: their memory belongs to their caller's checkpoint.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures::future::BoxFuture;
 use superstep::{
-    CheckpointId, Checkpointer, CompiledGraph, Cx, Durability, NodeError, OnUnfinished, RunError, RunOptions,
-    START, State, StateGraph, ThreadId,
+    CheckpointId, Checkpointer, CompiledGraph, Cx, Durability, NodeError, NodeFailure, OnUnfinished,
+    RunError, RunOptions, START, State, StateGraph, ThreadId,
     checkpoint::{CheckpointError, Commit, Prune, Retention},
     node::Persistence,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
+use tokio::sync::Notify;
 
 use crate::support::{Plain, failed, on_every_store, say, t};
 
@@ -99,6 +103,106 @@ impl Wrapper for OlderPrune {
     ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
         self.0.prune(thread, head, Prune { metadata: Default::default(), ..prune })
     }
+}
+
+/// Adds a graph with a memory, which fails at the word `bad` after a superstep, and never ends at `slow`.
+fn failing(is_slow: &Arc<Notify>) -> CompiledGraph<Plain> {
+    let mut mem = StateGraph::<Plain>::new("mem");
+    let keep = mem.add_node("keep", async |_: Plain, _: Cx| {});
+    let check =
+        mem.add_node_with("check", is_slow.clone(), async |is_slow, state: Plain, _: Cx| {
+            match state.log.last().unwrap().as_str() {
+                "bad" => Err(NodeError::new("it is bad").fatal()),
+                "slow" => {
+                    is_slow.notify_one();
+                    pending().await
+                }
+                _ => Ok(()),
+            }
+        });
+    mem.add_edge(START, keep);
+    mem.add_edge(keep, check);
+    mem.compile().unwrap().with_persistence(Persistence::PerNode)
+}
+
+/// The nodes of [`handled`] that fail.
+#[derive(Clone)]
+struct Switches {
+    handler: Arc<AtomicBool>,
+    other: Arc<AtomicBool>,
+    is_handled: Arc<Notify>,
+}
+
+impl Switches {
+    fn new(way: &str) -> Self {
+        let [handler, other] =
+            ["in the next run", "before a failure"].map(|broken| Arc::new((way == broken).into()));
+        Self { handler, other, is_handled: Arc::default() }
+    }
+
+    fn repair(&self) {
+        self.handler.store(false, Ordering::Relaxed);
+        self.other.store(false, Ordering::Relaxed);
+    }
+}
+
+fn broken(switch: &AtomicBool) -> Result<(), NodeError> {
+    if switch.load(Ordering::Relaxed) { Err(NodeError::new("it is broken").fatal()) } else { Ok(()) }
+}
+
+/// `START → (n, other)`; `n` calls a graph with a memory and has an error handler.
+fn handled(switches: &Switches) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("handled");
+    let mem = failing(&Arc::default());
+    let n = graph.add_node_with("n", mem, async |mem, state: Plain, cx: Cx| {
+        let mem = cx.call(&mem, say(state.log.last().unwrap())).await?;
+        Ok::<_, NodeError>(say(&format!("[{}]", mem.said().replace(' ', "_"))))
+    });
+    let other = graph.add_node_with("other", switches.clone(), async |switches, state: Plain, _: Cx| {
+        if state.log.last().unwrap() == "bad" && switches.other.load(Ordering::Relaxed) {
+            switches.is_handled.notified().await;
+            broken(&switches.other)?;
+        }
+        Ok::<_, NodeError>(())
+    });
+    graph.add_error_handler_with(
+        n,
+        "h",
+        switches.clone(),
+        async |switches, _: NodeFailure, _: Plain, _: Cx| {
+            broken(&switches.handler)?;
+            switches.is_handled.notify_one();
+            Ok::<_, NodeError>(say("handled"))
+        },
+    );
+    graph.add_edge(START, n);
+    graph.add_edge(START, other);
+    graph.compile().unwrap()
+}
+
+/// `START → (n, other)`; `n` does not wait for the end of a slow call.
+fn leaving(repaired: &Arc<AtomicBool>) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("leaving");
+    let is_slow = Arc::new(Notify::new());
+    let mem = failing(&is_slow);
+    let n = graph.add_node_with(
+        "n",
+        (mem, is_slow),
+        async |(mem, is_slow): (CompiledGraph<Plain>, Arc<Notify>), state: Plain, cx: Cx| {
+            tokio::select! {
+                mem = cx.call(&mem, say(state.log.last().unwrap())) => {
+                    Ok::<_, NodeError>(say(&format!("[{}]", mem?.said().replace(' ', "_"))))
+                }
+                () = is_slow.notified() => Ok(say("gone")),
+            }
+        },
+    );
+    let other = graph.add_node_with("other", repaired.clone(), async |repaired, _: Plain, _: Cx| {
+        if repaired.load(Ordering::Relaxed) { Ok(()) } else { Err(NodeError::new("it is broken").fatal()) }
+    });
+    graph.add_edge(START, n);
+    graph.add_edge(START, other);
+    graph.compile().unwrap()
 }
 
 on_every_store! {
@@ -278,6 +382,41 @@ on_every_store! {
         graph.thread("t").update_as("other", Plain::update()).await.unwrap();
         graph.thread("t").prune(Retention::Last(1)).await.unwrap();
         assert_eq!(seen().await, "a <a> X");
+    }
+
+    /// A restart before or after the handler makes no difference.
+    async fn a_failed_node_leaves_nothing_in_a_memory_if_its_handler_finishes(backend: Backend) {
+        for way in ["at once", "in the next run", "before a failure"] {
+            let switches = Switches::new(way);
+            let graph = || backend.keep(handled(&switches));
+            graph().thread(way).run(say("a")).await.unwrap();
+            let ended = graph().thread(way).run(say("bad")).await;
+            switches.repair();
+            let end = if way == "at once" { ended } else { drop(failed(ended)); graph().thread(way).resume().await };
+            assert_eq!(end.unwrap().state.said(), "a [a] bad handled", "{way}");
+            let end = graph().thread(way).run(say("c")).await.unwrap();
+            assert_eq!(end.state.log.last().unwrap(), "[a_c]", "{way}");
+        }
+    }
+
+    /// The same applies to a call for whose end its node did not wait.
+    async fn an_abandoned_call_leaves_its_stored_supersteps_in_a_memory(backend: Backend) {
+        for way in ["in one run", "with a resume"] {
+            let repaired = works();
+            let graph = || backend.keep(leaving(&repaired));
+            graph().thread(way).run(say("a")).await.unwrap();
+            repaired.store(way == "in one run", Ordering::Relaxed);
+            let ended = graph().thread(way).max_concurrency(1).run(say("slow")).await;
+            if way == "with a resume" {
+                failed(ended);
+                repaired.store(true, Ordering::Relaxed);
+                graph().thread(way).resume().await.unwrap();
+            } else {
+                ended.unwrap();
+            }
+            let end = graph().thread(way).run(say("c")).await.unwrap();
+            assert_eq!(end.state.said(), "a [a] slow gone c [a_slow_c]", "{way}");
+        }
     }
 
     async fn a_replay_runs_a_call_whose_memory_was_changed_later(backend: Backend) {

@@ -14,13 +14,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use superstep_checkpoint::{
-    CheckpointError, CheckpointMeta, Segment, Source,
+    AppliedTask, CheckpointError, CheckpointMeta, Segment, Source,
     internal::own::{BOUND, EDITED, MEMORIES, SETTLED, TASK},
 };
 
@@ -28,6 +29,18 @@ use crate::{CheckpointId, Checkpointer, History, ThreadId};
 
 /// The checkpoints of subgraphs, by the last segment of their threads.
 pub(crate) type Bound = BTreeMap<String, CheckpointId>;
+
+/// A call of the current superstep.
+pub(crate) struct MemoryCall {
+    /// The last segment of the subgraph's thread.
+    pub(crate) segment: Segment,
+    /// The slot of the task.
+    slot: u32,
+    /// The task as its inputs name it, see [`caller`].
+    pub(crate) task: (u32, CheckpointId),
+    /// The position after the call; `None` if the node did not wait for its end.
+    at: Option<CheckpointId>,
+}
 
 /// The subgraphs called by a run's tasks.
 #[derive(Default)]
@@ -37,8 +50,10 @@ pub(crate) struct Memories(Mutex<Book>);
 struct Book {
     /// The positions at the start of the current superstep.
     at: Bound,
-    /// The positions after the calls of the current superstep.
+    /// The positions after the calls of tasks that had finished before the run.
     left: Bound,
+    /// The calls of the current superstep, by the last segment of the subgraph's thread.
+    calls: BTreeMap<String, MemoryCall>,
     /// The checkpoint of the caller from which the run continues, and the one that it forks, or itself;
     /// `None` on a new thread.
     stood: Option<(CheckpointId, CheckpointId)>,
@@ -51,30 +66,60 @@ impl Memories {
 
     /// Moves to a checkpoint of the caller. `left` has the subgraphs that its finished tasks called.
     pub(crate) fn stand_at(&self, meta: &CheckpointMeta, left: Bound) {
-        *self.book() = Book { at: bound(meta), left, stood: Some((meta.id, since(meta))) };
+        let stood = Some((meta.id, since(meta)));
+        *self.book() = Book { at: bound(meta), left, calls: BTreeMap::new(), stood };
     }
 
-    /// Returns the known position of a subgraph for a task.
-    pub(crate) fn find(&self, segment: &Segment) -> SubgraphPosition {
-        let book = self.book();
-        let (here, since) = book.stood.unwrap_or((CheckpointId(0), CheckpointId(0)));
-        SubgraphPosition { bound: book.at.get(&segment.to_string()).copied(), here, since }
-    }
-
-    /// Records the position of a subgraph after a task.
-    pub(crate) fn leave(&self, segment: &Segment, at: CheckpointId) {
-        self.book().left.insert(segment.to_string(), at);
-    }
-
-    /// Adds the positions at the end of the superstep to the metadata of the next checkpoint.
-    pub(crate) fn commit(&self, metadata: &mut Map<String, Value>) {
+    /// Begins a call by the task in a slot. Returns the known position of the subgraph.
+    pub(crate) fn begin(&self, segment: &Segment, slot: u32, task: (u32, CheckpointId)) -> SubgraphPosition {
         let mut book = self.book();
-        let Book { at, left, .. } = &mut *book;
+        let (here, since) = book.stood.unwrap_or((CheckpointId(0), CheckpointId(0)));
+        let name = segment.to_string();
+        let bound = book.at.get(&name).copied();
+        book.calls.insert(name, MemoryCall { segment: segment.clone(), slot, task, at: None });
+        SubgraphPosition { bound, here, since }
+    }
+
+    /// Records the position of a subgraph after a call.
+    pub(crate) fn leave(&self, segment: &Segment, at: CheckpointId) {
+        if let Some(call) = self.book().calls.get_mut(&segment.to_string()) {
+            call.at = Some(at);
+        }
+    }
+
+    /// Adds the positions at the end of the superstep to the metadata of the next checkpoint. A node that is not the author of
+    /// its task's update has failed, and leaves none. Returns the calls of the others whose position is unknown.
+    pub(crate) fn commit(
+        &self,
+        metadata: &mut Map<String, Value>,
+        applied: &[AppliedTask],
+    ) -> Vec<MemoryCall> {
+        let mut book = self.book();
+        let Book { at, left, calls, .. } = &mut *book;
         // Appending an empty map has a cost.
         if !left.is_empty() {
             at.append(left);
         }
+        let mut unknown = Vec::new();
+        if !calls.is_empty() {
+            for (name, call) in mem::take(calls) {
+                let is_author = |task: &AppliedTask| task.slot == call.slot && task.node == call.segment.node;
+                match call.at {
+                    _ if !applied.iter().any(is_author) => {}
+                    Some(position) => drop(at.insert(name, position)),
+                    None => unknown.push(call),
+                }
+            }
+        }
         add_memories(metadata, at);
+        unknown
+    }
+
+    /// Adds the position of a subgraph that is found after [`commit`](Self::commit).
+    pub(crate) fn add(&self, metadata: &mut Map<String, Value>, segment: &Segment, position: CheckpointId) {
+        let mut book = self.book();
+        book.at.insert(segment.to_string(), position);
+        add_memories(metadata, &book.at);
     }
 }
 
@@ -256,6 +301,19 @@ async fn unbound(
 /// Returns the task of an accepted input: its slot, and the checkpoint of its origin.
 pub(crate) fn caller(input: &CheckpointMeta) -> Option<(u32, CheckpointId)> {
     Segment::parse(input.metadata.get(TASK)?.as_str()?).task
+}
+
+/// Returns the position of a subgraph after the call of this task; `None` if its last call was another's.
+pub(crate) async fn after_call(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+    task: (u32, CheckpointId),
+) -> Result<Option<CheckpointId>, CheckpointError> {
+    let called = last_input(checkpointer, thread).await?.and_then(|input| caller(&input));
+    if called != Some(task) {
+        return Ok(None);
+    }
+    Ok(head(checkpointer, thread).await?.map(|head| head.id))
 }
 
 /// Returns the newest input of a thread.

@@ -116,7 +116,7 @@ impl<S: State> Driver<S> {
             !discards || node.is_some_and(|node| self.graph.nodes[node.position()].on_discard.is_some())
         };
         let left = match config.checkpoint.is_none() {
-            true => left_by(&*checkpointer, &thread, &meta, &tasks, is_kept).await?,
+            true => left_by(&*checkpointer, &thread, &self.graph.topology, (&meta, &tasks), is_kept).await?,
             false => Bound::new(),
         };
         self.cx.memories.stand_at(&meta, left);

@@ -241,9 +241,10 @@ impl<S: State> Change<S> {
         Ok(())
     }
 
-    /// Returns the slots of the tasks that have finished since the parent, and that are not folded yet.
-    pub(crate) fn ended(&self) -> Vec<u32> {
-        self.ended.iter().map(|task| task.slot).collect()
+    /// Returns the slots of the tasks that have finished since the parent, and that are not folded yet, each with the author
+    /// of its update.
+    pub(crate) fn ended(&self, graph: &Inner<S>) -> Vec<(u32, NodeName)> {
+        self.ended.iter().map(|task| (task.slot, graph.topology.name(task.node).clone())).collect()
     }
 
     /// Folds the tasks that have finished since the parent, and that no update replaces.

@@ -152,7 +152,7 @@ impl<S: State> Driver<S> {
         meta: &CheckpointMeta,
         tasks: &[RestoredTask<S>],
     ) -> Result<(), RunError> {
-        let left = left_by(checkpointer, thread, meta, tasks, |_| true).await?;
+        let left = left_by(checkpointer, thread, &self.graph.topology, (meta, tasks), |_| true).await?;
         self.cx.memories.stand_at(meta, left);
         Ok(())
     }
