@@ -86,6 +86,9 @@ pub mod own {
     pub const BOUND: &str = "$bound";
     /// On an external update of such a subgraph: the checkpoint of its caller at that time.
     pub const EDITED: &str = "$edited";
+    /// On a checkpoint whose parent was pruned: the positions in it and in its successors include such updates at pruned
+    /// checkpoints.
+    pub const SETTLED: &str = "$settled";
     /// On an external command: whether it contained a write. Such a write has no author node.
     pub const OUTSIDE: &str = "$outside";
     /// On every checkpoint: the name of the graph that stored it, its version if it has one, and the nonce of
@@ -116,9 +119,9 @@ pub mod own {
     pub const KEYS: &str = "$keys";
 
     /// All entries in the metadata.
-    const ALL: [&str; 14] = [
-        TASK, SEEDED, STATE, ORIGINS, MEMORIES, BOUND, EDITED, OUTSIDE, GRAPH, VERSION, NONCE, INPUT,
-        REDACTED, SEALED,
+    const ALL: [&str; 15] = [
+        TASK, SEEDED, STATE, ORIGINS, MEMORIES, BOUND, EDITED, SETTLED, OUTSIDE, GRAPH, VERSION, NONCE,
+        INPUT, REDACTED, SEALED,
     ];
 
     /// Returns whether an entry of the metadata is one of the driver's.

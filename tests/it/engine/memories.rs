@@ -1,18 +1,22 @@
 //! Subgraphs with persistent threads: their memory belongs to their caller's checkpoint.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures::future::BoxFuture;
 use superstep::{
-    CheckpointId, Checkpointer, CompiledGraph, Cx, Durability, NodeError, OnUnfinished, RunError, RunOptions,
-    START, State, StateGraph, ThreadId,
-    checkpoint::{CheckpointError, Commit, Retention},
+    CheckpointId, Checkpointer, CompiledGraph, Cx, Durability, NodeError, NodeFailure, OnUnfinished,
+    RunError, RunOptions, START, State, StateGraph, ThreadId,
+    checkpoint::{CheckpointError, Commit, Prune, Retention},
     node::Persistence,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
+use tokio::sync::Notify;
 
 use crate::support::{Plain, failed, on_every_store, say, t};
 
@@ -81,6 +85,124 @@ impl Wrapper for Older {
         Arc::make_mut(&mut next.metadata).retain(|name, _| !["$memories", "$bound"].contains(&name.as_str()));
         self.0.commit(thread, expected, next)
     }
+}
+
+/// A store in which an older program prunes, which does not store the positions that a branch loses.
+struct OlderPrune(Arc<dyn Checkpointer>);
+
+impl Wrapper for OlderPrune {
+    fn store(&self) -> &dyn Checkpointer {
+        &*self.0
+    }
+
+    fn prune(
+        &self,
+        thread: &ThreadId,
+        head: CheckpointId,
+        prune: Prune,
+    ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        self.0.prune(thread, head, Prune { metadata: Default::default(), ..prune })
+    }
+}
+
+/// Adds a graph with a memory, which fails at the word `bad` after a superstep, and never ends at `slow`.
+fn failing(is_slow: &Arc<Notify>) -> CompiledGraph<Plain> {
+    let mut mem = StateGraph::<Plain>::new("mem");
+    let keep = mem.add_node("keep", async |_: Plain, _: Cx| {});
+    let check =
+        mem.add_node_with("check", is_slow.clone(), async |is_slow, state: Plain, _: Cx| {
+            match state.log.last().unwrap().as_str() {
+                "bad" => Err(NodeError::new("it is bad").fatal()),
+                "slow" => {
+                    is_slow.notify_one();
+                    pending().await
+                }
+                _ => Ok(()),
+            }
+        });
+    mem.add_edge(START, keep);
+    mem.add_edge(keep, check);
+    mem.compile().unwrap().with_persistence(Persistence::PerNode)
+}
+
+/// The nodes of [`handled`] that fail.
+#[derive(Clone)]
+struct Switches {
+    handler: Arc<AtomicBool>,
+    other: Arc<AtomicBool>,
+    is_handled: Arc<Notify>,
+}
+
+impl Switches {
+    fn new(way: &str) -> Self {
+        let [handler, other] =
+            ["in the next run", "before a failure"].map(|broken| Arc::new((way == broken).into()));
+        Self { handler, other, is_handled: Arc::default() }
+    }
+
+    fn repair(&self) {
+        self.handler.store(false, Ordering::Relaxed);
+        self.other.store(false, Ordering::Relaxed);
+    }
+}
+
+fn broken(switch: &AtomicBool) -> Result<(), NodeError> {
+    if switch.load(Ordering::Relaxed) { Err(NodeError::new("it is broken").fatal()) } else { Ok(()) }
+}
+
+/// `START → (n, other)`; `n` calls a graph with a memory and has an error handler.
+fn handled(switches: &Switches) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("handled");
+    let mem = failing(&Arc::default());
+    let n = graph.add_node_with("n", mem, async |mem, state: Plain, cx: Cx| {
+        let mem = cx.call(&mem, say(state.log.last().unwrap())).await?;
+        Ok::<_, NodeError>(say(&format!("[{}]", mem.said().replace(' ', "_"))))
+    });
+    let other = graph.add_node_with("other", switches.clone(), async |switches, state: Plain, _: Cx| {
+        if state.log.last().unwrap() == "bad" && switches.other.load(Ordering::Relaxed) {
+            switches.is_handled.notified().await;
+            broken(&switches.other)?;
+        }
+        Ok::<_, NodeError>(())
+    });
+    graph.add_error_handler_with(
+        n,
+        "h",
+        switches.clone(),
+        async |switches, _: NodeFailure, _: Plain, _: Cx| {
+            broken(&switches.handler)?;
+            switches.is_handled.notify_one();
+            Ok::<_, NodeError>(say("handled"))
+        },
+    );
+    graph.add_edge(START, n);
+    graph.add_edge(START, other);
+    graph.compile().unwrap()
+}
+
+/// `START → (n, other)`; `n` does not wait for the end of a slow call.
+fn leaving(repaired: &Arc<AtomicBool>) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("leaving");
+    let is_slow = Arc::new(Notify::new());
+    let mem = failing(&is_slow);
+    let n = graph.add_node_with(
+        "n",
+        (mem, is_slow),
+        async |(mem, is_slow): (CompiledGraph<Plain>, Arc<Notify>), state: Plain, cx: Cx| {
+            tokio::select! {
+                mem = cx.call(&mem, say(state.log.last().unwrap())) => {
+                    Ok::<_, NodeError>(say(&format!("[{}]", mem?.said().replace(' ', "_"))))
+                }
+                () = is_slow.notified() => Ok(say("gone")),
+            }
+        },
+    );
+    let other = graph.add_node_with("other", repaired.clone(), async |repaired, _: Plain, _: Cx| {
+        if repaired.load(Ordering::Relaxed) { Ok(()) } else { Err(NodeError::new("it is broken").fatal()) }
+    });
+    graph.add_edge(START, n);
+    graph.add_edge(START, other);
+    graph.compile().unwrap()
 }
 
 on_every_store! {
@@ -216,5 +338,97 @@ on_every_store! {
         repaired.store(true, Ordering::Relaxed);
         let discard = t().on_unfinished(OnUnfinished::Discard);
         assert_eq!(tell(&graph, "c", discard).await.0, "[a_<a>_c_<a,c>]");
+    }
+
+    async fn a_prune_changes_no_memory(backend: Backend) {
+        let graph = backend.keep(caller(false, &works()));
+        let (thread, memory) = (graph.thread("t"), || graph.thread("t").subgraph::<Plain>(["mem"]));
+        let seen = async || memory().state().await.unwrap().values.said();
+        let step = async || thread.update_as("other", Plain::update()).await.unwrap();
+        let (_, a) = tell(&graph, "a", t()).await;
+        step().await;
+        memory().update(say("X")).await.unwrap();
+        assert_eq!(seen().await, "a <a> X");
+        // On a branch without this change.
+        thread.fork(a).await.unwrap();
+        step().await;
+        step().await;
+        assert_eq!(seen().await, "a <a>");
+        for last in [2, 1] {
+            thread.prune(Retention::Last(last)).await.unwrap();
+            assert_eq!(seen().await, "a <a>", "the last {last}");
+        }
+        // With changes of its own, which are pruned with the checkpoints at which they were made.
+        for (word, last) in [("Y", 2), ("Z", 1)] {
+            memory().update(say(word)).await.unwrap();
+            step().await;
+            step().await;
+            thread.prune(Retention::Last(last)).await.unwrap();
+        }
+        assert_eq!(seen().await, "a <a> Y Z");
+        assert_eq!(tell(&graph, "b", t()).await.0, "[a_<a>_Y_Z_b_<a,b>]");
+    }
+
+    async fn a_change_of_a_memory_outlives_the_prune_of_an_older_program(backend: Backend) {
+        let store = backend.open();
+        let older = caller(false, &works()).with_checkpointer(Arc::new(Wrapped(OlderPrune(store.clone()))));
+        let graph = caller(false, &works()).with_checkpointer(store);
+        tell(&graph, "a", t()).await;
+        graph.thread("t").subgraph::<Plain>(["mem"]).update(say("X")).await.unwrap();
+        graph.thread("t").update_as("other", Plain::update()).await.unwrap();
+        older.thread("t").prune(Retention::Last(1)).await.unwrap();
+        let seen = async || graph.thread("t").subgraph::<Plain>(["mem"]).state().await.unwrap().values.said();
+        assert_eq!(seen().await, "a <a> X");
+        graph.thread("t").update_as("other", Plain::update()).await.unwrap();
+        graph.thread("t").prune(Retention::Last(1)).await.unwrap();
+        assert_eq!(seen().await, "a <a> X");
+    }
+
+    /// A restart before or after the handler makes no difference.
+    async fn a_failed_node_leaves_nothing_in_a_memory_if_its_handler_finishes(backend: Backend) {
+        for way in ["at once", "in the next run", "before a failure"] {
+            let switches = Switches::new(way);
+            let graph = || backend.keep(handled(&switches));
+            graph().thread(way).run(say("a")).await.unwrap();
+            let ended = graph().thread(way).run(say("bad")).await;
+            switches.repair();
+            let end = if way == "at once" { ended } else { drop(failed(ended)); graph().thread(way).resume().await };
+            assert_eq!(end.unwrap().state.said(), "a [a] bad handled", "{way}");
+            let end = graph().thread(way).run(say("c")).await.unwrap();
+            assert_eq!(end.state.log.last().unwrap(), "[a_c]", "{way}");
+        }
+    }
+
+    /// The same applies to a call for whose end its node did not wait.
+    async fn an_abandoned_call_leaves_its_stored_supersteps_in_a_memory(backend: Backend) {
+        for way in ["in one run", "with a resume"] {
+            let repaired = works();
+            let graph = || backend.keep(leaving(&repaired));
+            graph().thread(way).run(say("a")).await.unwrap();
+            repaired.store(way == "in one run", Ordering::Relaxed);
+            let ended = graph().thread(way).max_concurrency(1).run(say("slow")).await;
+            if way == "with a resume" {
+                failed(ended);
+                repaired.store(true, Ordering::Relaxed);
+                graph().thread(way).resume().await.unwrap();
+            } else {
+                ended.unwrap();
+            }
+            let end = graph().thread(way).run(say("c")).await.unwrap();
+            assert_eq!(end.state.said(), "a [a] slow gone c [a_slow_c]", "{way}");
+        }
+    }
+
+    async fn a_replay_runs_a_call_whose_memory_was_changed_later(backend: Backend) {
+        let graph = backend.keep(caller(false, &works()));
+        tell(&graph, "a", t()).await;
+        graph.thread("t").subgraph::<Plain>(["mem"]).update(say("X")).await.unwrap();
+        graph.thread("t").replay().run().await.unwrap().assert_same();
+        tell(&graph, "b", t()).await;
+        graph.thread("t").subgraph::<Plain>(["mem"]).update(say("Y")).await.unwrap();
+        graph.thread("t").replay().run().await.unwrap().assert_same();
+        let changed = backend.keep(caller(true, &works()));
+        let replayed = changed.thread("t").replay().run().await.unwrap();
+        assert!(replayed.divergence.is_some_and(|found| found.to_string().contains("`ask` in `mem`")));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -11,11 +11,14 @@ use std::{
 use futures::{StreamExt, future::BoxFuture};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use superstep::{
-    Command, CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, NodeFailure, NodeOptions,
-    RetryPolicy, Route, RunError, RunOptions, START, State, StateGraph, Status, StreamMode, error::chain,
+    Checkpointer, Command, CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, NodeFailure,
+    NodeOptions, RetryPolicy, Route, RunError, RunOptions, START, State, StateGraph, Status, StreamMode,
+    checkpoint::{CheckpointError, TaskKey, TaskRecord},
+    error::chain,
     node::Persistence,
 };
-use tokio::runtime::Builder;
+use superstep_testing::wrapped::{Wrapped, Wrapper};
+use tokio::{runtime::Builder, task::yield_now};
 
 use crate::support::{Calls, Plain, PlainUpdate, failed, head, names, on_every_store, say, sayer};
 
@@ -285,6 +288,51 @@ on_every_store! {
         let keys: Vec<_> = waits.interrupts.iter().map(|asked| asked.key.as_str()).collect();
         assert_eq!((keys, waits.state.said().as_str()), (vec!["a", "c"], "in b"));
     }
+}
+
+/// A store that notes, before it stores the end of `b`, whether the stream had the update.
+struct Watched {
+    store: Arc<dyn Checkpointer>,
+    told: Arc<Mutex<Vec<String>>>,
+    early: Arc<AtomicBool>,
+}
+
+impl Wrapper for Watched {
+    fn store(&self) -> &dyn Checkpointer {
+        &*self.store
+    }
+
+    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let task = task.clone();
+        Box::pin(async move {
+            if matches!(record, TaskRecord::Finished { .. }) {
+                // The consumer may take all events.
+                for _ in 0..16 {
+                    yield_now().await;
+                }
+                let is_told = !self.told.lock().unwrap().is_empty();
+                self.early.fetch_or(is_told, Ordering::SeqCst);
+            }
+            self.store.record(&task, record).await
+        })
+    }
+}
+
+#[tokio::test]
+async fn the_update_of_a_task_that_ended_when_its_run_stopped_is_told_after_it_is_stored() {
+    let (told, early) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicBool>::default());
+    let store =
+        Watched { store: Arc::new(MemoryCheckpointer::new()), told: told.clone(), early: early.clone() };
+    let fails: First = |_| Box::pin(async { Err(NodeError::new("down").fatal()) });
+    let graph = beside(&Calls::default(), fails).with_checkpointer(Arc::new(Wrapped(store)));
+    let mut stream = graph.thread("t").stream(say("in"), [StreamMode::Updates]);
+    while let Some(event) = stream.next().await {
+        let Event::Update { node, .. } = event else { panic!("{event:?}") };
+        told.lock().unwrap().push(node.to_string());
+    }
+    failed(stream.outcome().await);
+    assert_eq!(*told.lock().unwrap(), ["b", "c", "d"]);
+    assert!(!early.load(Ordering::SeqCst));
 }
 
 #[test]

@@ -1,8 +1,15 @@
 //! C4 and C7: a new input for a thread with pending tasks.
 
-use superstep::{Cx, NodeError, OnUnfinished, RunError, RunOptions, START, State, StateGraph, StreamMode};
+use superstep::{
+    Cx, NodeError, OnUnfinished, Route, RunError, RunOptions, START, State, StateGraph, StreamMode,
+};
 
 use crate::support::{Plain, entries, failed, h, head, line, names, on_every_store, say, t, told};
+
+#[derive(Route, Clone, Copy)]
+enum To {
+    Ask,
+}
 
 fn one_step() -> RunOptions {
     t().step_limit(1)
@@ -102,5 +109,21 @@ on_every_store! {
         // A task that has not begun did nothing.
         graph.thread("t").on_unfinished(OnUnfinished::Discard).step_limit(1).run(say("3")).await.unwrap();
         assert_eq!(head(&graph).await.values.said(), "1 did 2 did 3");
+    }
+
+    async fn a_rejected_input_discards_nothing(backend: Backend) {
+        let mut graph = StateGraph::<Plain>::new("asks");
+        let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", "?").await));
+        let routes = |state: &Plain| if state.log.last().unwrap() == "bad" { vec![] } else { vec![To::Ask] };
+        graph.add_conditional_edges(START, routes, move |To::Ask| ask);
+        let graph = backend.keep(graph.compile().unwrap());
+        graph.thread("t").run(say("in")).await.unwrap();
+        let discard = || t().on_unfinished(OnUnfinished::Discard);
+        let told_of = told(&graph, say("bad"), discard(), &[StreamMode::Updates]).await;
+        assert!(matches!(&told_of[..], [error] if error.starts_with("SS104")), "{told_of:?}");
+        assert_eq!(head(&graph).await.tasks[0].interrupts.len(), 1);
+        let stops = discard().break_before(["ask"]);
+        let told_of = told(&graph, say("good"), stops, &[StreamMode::Checkpoints]).await;
+        assert_eq!(told_of[..2], ["checkpoint input 1 -> [__start__]", "discarded [ask]"]);
     }
 }

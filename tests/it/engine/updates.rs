@@ -1,8 +1,8 @@
 //! C13 to C15 and later: external updates of a state.
 
 use superstep::{
-    Answers, CheckpointId, CompiledGraph, Cx, END, NodeError, NodeFailure, NodeRef, Route, RunError, START,
-    State, StateGraph, Status, checkpoint::Source, thread::AsNode,
+    Answers, CheckpointId, Command, CompiledGraph, Cx, END, NodeError, NodeFailure, NodeRef, Route, RunError,
+    START, State, StateGraph, Status, checkpoint::Source, thread::AsNode,
 };
 
 use crate::support::{
@@ -16,6 +16,30 @@ fn side_by_side() -> CompiledGraph<Plain> {
     graph.add_edge(START, left);
     graph.add_edge(START, right);
     graph.add_join([left, right], join);
+    graph.compile().unwrap()
+}
+
+#[derive(Route, Clone, Copy)]
+enum Review {
+    Ask,
+    Done,
+}
+
+/// `START → review ⇄ ask`, where `review` is left by its own routes alone, and goes to the end after an answer.
+fn reviewed() -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("reviewed");
+    let review = graph.add_routing_node("review", async |state: Plain, _: Cx| {
+        let is_answered = state.log.iter().any(|word| word == "yes");
+        let route = if is_answered { Review::Done } else { Review::Ask };
+        Command::<Plain, Review>::update(say("review")).goto(route)
+    });
+    let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", "?").await));
+    graph.add_edge(START, review);
+    graph.add_edge(ask, review);
+    graph.add_routes(review, move |route| match route {
+        Review::Ask => ask,
+        Review::Done => END,
+    });
     graph.compile().unwrap()
 }
 
@@ -415,5 +439,57 @@ on_every_store! {
         let error = failed(graph(true).thread("t").resume().await).to_string();
         assert!(error.contains("the task of node `w` has no item, but the node takes items"), "{error}");
         graph(false).thread("t").resume().await.unwrap();
+    }
+
+    /// Its route was taken when it ran, and an update has none.
+    async fn an_update_after_a_node_that_only_routes_leaves_all_tasks_pending(backend: Backend) {
+        let inner = backend.keep(reviewed());
+        let mut outer = StateGraph::<Plain>::new("outer");
+        let sub = outer.add_subgraph("sub", &inner);
+        outer.add_edge(START, sub);
+        let outer = backend.keep(outer.compile().unwrap());
+        for in_subgraph in [false, true] {
+            let graph = if in_subgraph { &outer } else { &inner };
+            let thread = graph.thread(format!("in a subgraph: {in_subgraph}"));
+            let asked = thread.run(say("in")).await.unwrap();
+            let update = match in_subgraph {
+                true => thread.subgraph::<Plain>(["sub"]).update(say("u")).await,
+                false => thread.update(say("u")).await,
+            };
+            update.unwrap();
+            if !in_subgraph {
+                let now = thread.state().await.unwrap();
+                assert_eq!((names(&now.next).as_str(), &now.tasks[0].interrupts), ("ask", &asked.interrupts));
+            }
+            assert_eq!(thread.resume().await.unwrap().status, Status::Interrupted);
+            let end = thread.answer("q", "yes").resume().await.unwrap();
+            assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in review u yes review"));
+        }
+        // It is also the node that ran last on a finished thread.
+        let thread = inner.thread("in a subgraph: false");
+        thread.update(say("v")).await.unwrap();
+        assert!(thread.state().await.unwrap().next.is_empty());
+        let error = failed(thread.update_as("review", say("w")).await).to_string();
+        assert!(error.starts_with("SS104: superstep 6: routing node `review` returned no route"), "{error}");
+    }
+
+    async fn an_update_after_one_by_the_end_leaves_later_tasks_pending(backend: Backend) {
+        let graph = backend.keep(reviewed());
+        graph.thread("t").run(say("in")).await.unwrap();
+        graph.thread("t").update_as(AsNode::End, say("end")).await.unwrap();
+        // Nothing is pending yet.
+        graph.thread("t").update(say("u")).await.unwrap();
+        assert!(head(&graph).await.next.is_empty());
+        let asked = graph.thread("t").resume_with(Command::new().goto("ask")).await.unwrap();
+        assert_eq!(asked.interrupts.len(), 1);
+        for word in ["v", "w"] {
+            graph.thread("t").update(say(word)).await.unwrap();
+            let now = head(&graph).await;
+            assert_eq!((names(&now.next).as_str(), &now.tasks[0].interrupts), ("ask", &asked.interrupts));
+        }
+        let end = graph.thread("t").answer("q", "yes").resume().await.unwrap();
+        assert_eq!(end.state.said(), "in review end u v w yes review");
+        graph.thread("t").update_as(AsNode::End, say("end")).await.unwrap();
+        assert!(head(&graph).await.next.is_empty());
     }
 }

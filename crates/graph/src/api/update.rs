@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use superstep_checkpoint::{Commit, Source, TaskRecord, internal::own::OUTSIDE};
+use superstep_checkpoint::{Commit, Source, internal::own::OUTSIDE};
 use superstep_engine::{ChannelSet, END, NodeName, START, Topology};
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     run::{
         conflicts::set_back_refused,
         external_update::{As, AsNode, Change},
-        restore::{Restored, RestoredTask, left_by_slots, load, load_seeded, require},
+        restore::{Restored, left_by_slots, load, load_seeded, require},
     },
 };
 
@@ -75,7 +75,7 @@ pub(crate) async fn update_states<S: State>(
         change.take_over(graph, thread, &named)?;
         // A replaced task leaves nothing in the memories of the graphs that it called.
         if let Some(meta) = meta.as_ref().filter(|_| live) {
-            memories.extend(left_by_slots(&**checkpointer, thread, meta, &change.ended()).await?);
+            memories.extend(left_by_slots(&**checkpointer, thread, meta, &change.ended(graph)).await?);
             add_memories(&mut config.metadata, &memories);
         }
         change.fold_ended(graph)?;
@@ -134,13 +134,7 @@ async fn last_run<S: State>(
 ) -> Result<Vec<NodeName>, RunError> {
     let meta = &restored.meta;
     let finished = restored.tasks.iter().filter(|task| live && task.update.is_some());
-    let who = |task: &RestoredTask<S>| match &task.record {
-        TaskRecord::Finished { failure: Some(failure), .. } => {
-            failure.handler(topology).map(|handler| topology.name(handler).clone())
-        }
-        _ => meta.control.next.get(task.slot as usize).cloned(),
-    };
-    let finished: Vec<_> = finished.filter_map(who).collect();
+    let finished: Vec<_> = finished.map(|task| task.author(topology, &meta.control)).collect();
     if !finished.is_empty() {
         return Ok(finished);
     }
@@ -195,7 +189,7 @@ pub(crate) fn find<S: State>(
         }
     };
     if name == END {
-        return Ok(As::End);
+        return Ok(if last { As::LastEnd } else { As::End });
     }
     let unknown = || RunError::UnknownNode { graph: graph.name.clone(), node: name.clone() };
     let node = graph.topology.find(&name).ok_or_else(unknown)?;

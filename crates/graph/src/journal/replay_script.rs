@@ -286,6 +286,9 @@ impl Script {
         let Some(first) = all.iter().position(is_of_task) else { return Ok(CallReplay::Never) };
         let others = all[first + 1..].iter().position(|meta| meta.source == Source::Input);
         let after = others.map_or(all.len(), |others| first + 1 + others);
+        // Updates of a finished graph do not belong to the call.
+        let over = all[first..after].iter().position(|meta| meta.control.is_finished());
+        let after = over.map_or(after, |over| first + over + 1);
         let before = all[first].parent.and_then(|parent| all.iter().position(|meta| meta.id == parent));
         let done = usize::from(before.is_some());
         let before = before.map(|before| all[before].clone());

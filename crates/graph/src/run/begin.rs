@@ -116,7 +116,7 @@ impl<S: State> Driver<S> {
             !discards || node.is_some_and(|node| self.graph.nodes[node.position()].on_discard.is_some())
         };
         let left = match config.checkpoint.is_none() {
-            true => left_by(&*checkpointer, &thread, &meta, &tasks, is_kept).await?,
+            true => left_by(&*checkpointer, &thread, &self.graph.topology, (&meta, &tasks), is_kept).await?,
             false => Bound::new(),
         };
         self.cx.memories.stand_at(&meta, left);
@@ -132,13 +132,9 @@ impl<S: State> Driver<S> {
             let begun = self.continue_run(meta.control, tasks, config);
             return Ok(self.located(begun, config.checkpoint).await?);
         };
-        if !meta.control.is_finished() && config.checkpoint.is_none() {
-            match config.on_unfinished {
-                OnUnfinished::Refuse => {
-                    return Err(RunError::Unfinished { thread, next: meta.control.next }.into());
-                }
-                OnUnfinished::Discard => self.emit(Event::Discarded { nodes: meta.control.next.clone() }),
-            }
+        let discarded = if config.checkpoint.is_none() { meta.control.next.clone() } else { Vec::new() };
+        if config.on_unfinished == OnUnfinished::Refuse && !discarded.is_empty() {
+            return Err(RunError::Unfinished { thread, next: discarded }.into());
         }
         let left = match is_stored {
             true => None,
@@ -148,7 +144,7 @@ impl<S: State> Driver<S> {
             Some(left) => Update::then(left, input),
             None => input,
         };
-        self.accept_and_store(input, Some(meta.control.step), config).await
+        self.accept_instead(discarded, input, Some(meta.control.step), config).await
     }
 
     /// Accepts an input as the finished task of [`START`], in the superstep after `last`.
@@ -179,6 +175,21 @@ impl<S: State> Driver<S> {
         let mut new = NewCheckpoint::new(Source::Input, control, metadata);
         new.records = records;
         self.checkpoint(new, None).await?;
+        Ok(begin)
+    }
+
+    /// Accepts an input in place of the tasks of these nodes, and reports them.
+    pub(super) async fn accept_instead(
+        &mut self,
+        discarded: Vec<NodeName>,
+        input: S::Update,
+        last: Option<i64>,
+        config: &RunOptions,
+    ) -> Result<Begin, Stop> {
+        let begin = self.accept_and_store(input, last, config).await?;
+        if !discarded.is_empty() {
+            self.emit(Event::Discarded { nodes: discarded });
+        }
         Ok(begin)
     }
 

@@ -2,13 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use serde_json::Map;
+use serde_json::{Map, Value};
 use superstep_checkpoint::{AppliedTask, CheckpointMeta, Source};
 use superstep_engine::Run;
 
 use super::{driver::Driver, finish::DueSnapshot, stop::Stop, task_result::FinishedTask, trace};
 use crate::{
     RunError, State, StreamMode,
+    journal::memories::{MemoryCall, after_call},
     run::thread_writer::{NewCheckpoint, ThreadWriter},
 };
 
@@ -41,7 +42,10 @@ impl<S: State> Driver<S> {
         if let Some(wait) = self.observer.before_commit(self.view(plan), &mut new) {
             wait.await?;
         }
-        self.cx.memories.commit(&mut new.metadata);
+        let unknown = self.cx.memories.commit(&mut new.metadata, &new.applied);
+        if !unknown.is_empty() {
+            self.add_abandoned(unknown, &mut new.metadata).await?;
+        }
         let describe = self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug);
         let seeded = self.is_seeded();
         let (state, control) = (&self.state, &new.control);
@@ -66,6 +70,22 @@ impl<S: State> Driver<S> {
             Some(wait) => wait.await,
             None => Ok(()),
         }
+    }
+
+    /// Adds the positions of subgraphs whose calls were abandoned: those of the supersteps that they had stored.
+    async fn add_abandoned(
+        &self,
+        unknown: Vec<MemoryCall>,
+        metadata: &mut Map<String, Value>,
+    ) -> Result<(), RunError> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let (checkpointer, thread) = writer.stored_in();
+        for MemoryCall { segment, task, .. } in unknown {
+            if let Some(at) = after_call(&**checkpointer, &thread.child(&segment), task).await? {
+                self.cx.memories.add(metadata, &segment, at);
+            }
+        }
+        Ok(())
     }
 
     /// Stores all remaining data of the run.

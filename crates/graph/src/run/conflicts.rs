@@ -1,7 +1,7 @@
 //! Writes of finished tasks that their superstep cannot fold, detected before its end.
 
 use superstep_checkpoint::TaskRecord;
-use superstep_engine::{ChannelSet, Control, NodeName, START, Topology};
+use superstep_engine::{ChannelSet, Control, START, Topology};
 use superstep_state::{FoldError, chain, internal::fold};
 
 use crate::{RunError, State, journal::recorder::Recorded, run::restore::RestoredTask};
@@ -22,7 +22,7 @@ pub(crate) fn set_back_refused<S: State>(
         return;
     }
     let step = control.step + 1;
-    let name = |task: &RestoredTask<S>| written_by(topology, control, task);
+    let name = |task: &RestoredTask<S>| task.author(topology, control);
     for (channel, writers) in clashes(state, tasks) {
         let alone = |task: &usize| {
             tasks[*task].update.as_ref().is_some_and(|update| state.exclusive(update).contains(channel))
@@ -40,16 +40,6 @@ pub(crate) fn set_back_refused<S: State>(
         let error = RunError::Fold { node: name(&tasks[refused]), step, source };
         set_back(&mut tasks[refused], &error);
     }
-}
-
-/// Returns the node of a task, or its error handler if that ran instead.
-fn written_by<S: State>(topology: &Topology, control: &Control, task: &RestoredTask<S>) -> NodeName {
-    let handler = match &task.record {
-        TaskRecord::Finished { failure: Some(failure), .. } => failure.handler(topology),
-        _ => None,
-    };
-    let planned = || control.next.get(task.slot as usize).cloned();
-    handler.map(|handler| topology.name(handler).clone()).or_else(planned).unwrap_or_else(|| "?".into())
 }
 
 /// Returns the channels with several writers, one of which wrote exclusively, with the positions of the

@@ -333,15 +333,29 @@ impl<S: State> Driver<S> {
         self.stage();
         let ended = self.supersteps(&mut run, &mut tasks, config).await;
         self.release();
-        let (mut dropped, over) = tasks.stop().await;
+        let (dropped, over) = tasks.stop().await;
         self.cx.effects.close();
         self.cx.commit_barrier.close();
         self.cx.background.finish().await;
         self.last_step = run.task(0).step;
+        self.stage();
+        let ended = self.store_end(&run, ended, dropped, over).await;
+        self.release();
+        ended
+    }
+
+    /// Stores the results that the end of the run left unprocessed, unless the store failed.
+    async fn store_end(
+        &mut self,
+        run: &Run,
+        ended: Result<Status, Stop>,
+        mut dropped: Vec<Task>,
+        over: Vec<TaskEnd<S>>,
+    ) -> Result<Status, Stop> {
         match ended {
             Ok(status) => {
                 dropped.extend(self.record_over(over).await?);
-                self.record_stop(&run, &[], "", &dropped).await?;
+                self.record_stop(run, &[], "", &dropped).await?;
                 self.flush().await?;
                 self.observer.ended(self.view(None), None);
                 Ok(status)
@@ -350,7 +364,7 @@ impl<S: State> Driver<S> {
                 self.observer.ended(self.view(None), Some(&refused));
                 dropped.extend(self.record_over(over).await?);
                 let Refused { error, blamed } = *refused;
-                self.record_stop(&run, &blamed, &chain(&error), &dropped).await?;
+                self.record_stop(run, &blamed, &chain(&error), &dropped).await?;
                 self.flush().await?;
                 Err(error.into())
             }

@@ -26,7 +26,8 @@ pub enum AsNode {
     /// finished since. On a thread without checkpoints it is an input. All unfinished tasks remain pending,
     /// including those of this node, and so do their questions. If there were any before the superstep of the
     /// update, the node sends no items again, follows no edge again, and reaches no join again; its conditional
-    /// edges may lead to more nodes.
+    /// edges may lead to more nodes. Routes that a node returned are not taken again. After an update by
+    /// [`End`](Self::End) no task is added.
     #[default]
     LastRun,
     /// The node with this name. The update replaces the task of that node: an unfinished or deferred one, or
@@ -77,6 +78,8 @@ pub(crate) enum As {
     /// The update adds to the node's writes. Its unfinished tasks remain pending.
     LastRun(NodeIndex),
     End,
+    /// The update adds to one by the end. Unfinished tasks, which came later, remain pending.
+    LastEnd,
     Nobody,
 }
 
@@ -84,7 +87,7 @@ impl As {
     pub(crate) fn name<S: State>(self, graph: &Inner<S>) -> NodeName {
         match self {
             Self::Node(node) | Self::LastRun(node) => graph.topology.name(node).clone(),
-            Self::End => END.into(),
+            Self::End | Self::LastEnd => END.into(),
             Self::Nobody => START.into(),
         }
     }
@@ -238,9 +241,10 @@ impl<S: State> Change<S> {
         Ok(())
     }
 
-    /// Returns the slots of the tasks that have finished since the parent, and that are not folded yet.
-    pub(crate) fn ended(&self) -> Vec<u32> {
-        self.ended.iter().map(|task| task.slot).collect()
+    /// Returns the slots of the tasks that have finished since the parent, and that are not folded yet, each with the author
+    /// of its update.
+    pub(crate) fn ended(&self, graph: &Inner<S>) -> Vec<(u32, NodeName)> {
+        self.ended.iter().map(|task| (task.slot, graph.topology.name(task.node).clone())).collect()
     }
 
     /// Folds the tasks that have finished since the parent, and that no update replaces.
@@ -342,9 +346,11 @@ impl<S: State> Change<S> {
             };
             let left_behind = alone.as_ref().unwrap_or(&self.state);
             let targets = targets::targets(&graph.nodes[node.position()], left_behind, self.step, &name)?;
-            let led = graph.topology.check(node, &targets.ends);
-            led.map_err(|error| RunError::Route { step: self.step, error })?;
-            if self.is_going && is_last_run {
+            // The node that ran last took its own routes when it ran, and an update has none.
+            if !is_last_run {
+                let led = graph.topology.check(node, &targets.ends);
+                led.map_err(|error| RunError::Route { step: self.step, error })?;
+            } else if self.is_going {
                 // Its successors were planned when it ran: its items are sent, and it has reached its joins.
                 self.led.extend(targets.ends.into_iter().filter(|target| matches!(target, Target::Node(_))));
                 continue;

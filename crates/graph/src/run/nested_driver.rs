@@ -12,7 +12,7 @@ use super::{
     stop::Stop,
 };
 use crate::{
-    CheckpointId, Checkpointer, Event, Question, RunError, RunOptions, State, Status, ThreadId,
+    CheckpointId, Checkpointer, Question, RunError, RunOptions, State, Status, ThreadId,
     journal::{
         interrupts::{PendingQuestion, Refusal, Resolved, StoredAnswer},
         memories::{self, Bound, SubgraphPosition, last_input},
@@ -117,18 +117,16 @@ impl<S: State> Driver<S> {
         writer.snapshot_every = config.snapshot_every;
         let last = last_input(&*checkpointer, &thread).await?;
         let goes_on = last.is_some_and(|input| input.metadata.get(TASK) == config.metadata.get(TASK));
-        let mut at = None;
+        let (mut at, mut discarded) = (None, Vec::new());
         if !goes_on && let Some(head) = memories::head(&*checkpointer, &thread).await? {
             at = memories::found(&*checkpointer, &thread, head.id, place).await?;
             writer.stand_before(head.id);
-            if !head.control.is_finished() {
-                self.emit(Event::Discarded { nodes: head.control.next });
-            }
+            discarded = head.control.next;
         }
         if !goes_on && at.is_none() {
             self.writer = Some(writer);
             require(&self.state, written, None)?;
-            return self.accept_and_store(input, None, config).await;
+            return self.accept_instead(discarded, input, None, config).await;
         }
         let restored = load(&self.graph, &checkpointer, &thread, at, written).await?;
         let restored = restored.ok_or_else(|| RunError::EmptyThread { thread: thread.clone() })?;
@@ -143,7 +141,7 @@ impl<S: State> Driver<S> {
             return Ok(self.continue_run(meta.control, tasks, config)?);
         }
         self.cx.memories.stand_at(&meta, Bound::new());
-        self.accept_and_store(input, Some(meta.control.step), config).await
+        self.accept_instead(discarded, input, Some(meta.control.step), config).await
     }
 
     /// Reads the positions of the called graphs with persistent threads.
@@ -154,7 +152,7 @@ impl<S: State> Driver<S> {
         meta: &CheckpointMeta,
         tasks: &[RestoredTask<S>],
     ) -> Result<(), RunError> {
-        let left = left_by(checkpointer, thread, meta, tasks, |_| true).await?;
+        let left = left_by(checkpointer, thread, &self.graph.topology, (meta, tasks), |_| true).await?;
         self.cx.memories.stand_at(meta, left);
         Ok(())
     }

@@ -256,7 +256,7 @@ impl Cx {
         }
         let (cursor, parent) = replaying::recorded_of(self, &segment, key, thread.is_none());
         let own = own.then(|| match &cursor {
-            None => OwnThread::At(run.memories.find(&segment)),
+            None => OwnThread::At(run.memories.begin(&segment, self.0.task.slot, (slot, checkpoint))),
             Some(_) => OwnThread::Head,
         });
         let mut metadata = Map::new();

@@ -18,7 +18,7 @@ use super::driver::Driver;
 use crate::{
     CheckpointId, Checkpointer, History, RunError, State, ThreadId,
     compiled::graph::Inner,
-    journal::task_origin::Origins,
+    journal::{memories::settle, task_origin::Origins},
     run::{
         finish::snapshot,
         restore::{Restored, load},
@@ -64,6 +64,12 @@ pub(crate) async fn prune<S: State>(
     {
         let all = metadata.entry(oldest.id).or_insert_with(|| oldest.metadata.clone());
         all.insert(INPUT.to_owned(), ids);
+    }
+    let mut settled = settle(&**checkpointer, thread, history, &kept).await?;
+    for meta in history {
+        if let Some(positions) = settled.remove(&meta.id) {
+            metadata.entry(meta.id).or_insert_with(|| meta.metadata.clone()).extend(positions);
+        }
     }
     let callers = callers(history.iter().filter(|meta| kept.contains(&meta.id)));
     let prune = Prune { keep: kept, snapshots, callers, metadata };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use superstep_checkpoint::{CheckpointError, CheckpointMeta, HeadState, Loaded, LoadedHead, TaskRecord};
-use superstep_engine::{ChannelSet, NodeName, START};
+use superstep_engine::{ChannelSet, Control, NodeName, START, Topology};
 use superstep_state::{
     Snapshot,
     internal::{Made, ThreadDecoder, UnknownChannels, Unreadable},
@@ -13,7 +13,7 @@ use crate::{
     CheckpointId, Checkpointer, RunError, State, ThreadId,
     compiled::graph::Inner,
     journal::{
-        memories::{Bound, caller, head, last_input},
+        memories::{Bound, after_call},
         task_origin::Origins,
     },
 };
@@ -38,6 +38,18 @@ pub(crate) struct RestoredTask<S: State> {
     pub(crate) record: TaskRecord,
     /// The update of a finished task.
     pub(crate) update: Option<S::Update>,
+}
+
+impl<S: State> RestoredTask<S> {
+    /// Returns the node of the task, or its error handler if that ran instead.
+    pub(crate) fn author(&self, topology: &Topology, control: &Control) -> NodeName {
+        let handler = match &self.record {
+            TaskRecord::Finished { failure: Some(failure), .. } => failure.handler(topology),
+            _ => None,
+        };
+        let planned = || control.next.get(self.slot as usize).cloned();
+        handler.map(|handler| topology.name(handler).clone()).or_else(planned).unwrap_or_else(|| "?".into())
+    }
 }
 
 /// The amount of data stored since the last snapshot, which decides when the next one is due.
@@ -359,20 +371,23 @@ pub(super) fn restore<S: State>(
 pub(crate) async fn left_by<S: State>(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,
-    meta: &CheckpointMeta,
-    tasks: &[RestoredTask<S>],
+    topology: &Topology,
+    restored: (&CheckpointMeta, &[RestoredTask<S>]),
     is_kept: impl Fn(&RestoredTask<S>) -> bool,
 ) -> Result<Bound, CheckpointError> {
+    let (meta, tasks) = restored;
     let finished = tasks.iter().filter(|task| task.update.is_some() && is_kept(task));
-    left_by_slots(checkpointer, thread, meta, &finished.map(|task| task.slot).collect::<Vec<_>>()).await
+    let finished = finished.map(|task| (task.slot, task.author(topology, &meta.control)));
+    left_by_slots(checkpointer, thread, meta, &finished.collect::<Vec<_>>()).await
 }
 
-/// Like [`left_by`], for the finished tasks in these slots.
+/// Like [`left_by`], for the finished tasks in these slots, each with the author of its update. The node of a task that its
+/// error handler finished leaves nothing.
 pub(crate) async fn left_by_slots(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,
     meta: &CheckpointMeta,
-    finished: &[u32],
+    finished: &[(u32, NodeName)],
 ) -> Result<Bound, CheckpointError> {
     let is_input = meta.control.next.first().is_some_and(|node| node.as_str() == START);
     let mut left = Bound::new();
@@ -385,11 +400,10 @@ pub(crate) async fn left_by_slots(
         if segment.task.is_some() {
             continue;
         }
-        let called = last_input(checkpointer, &child).await?.and_then(|input| caller(&input));
-        if finished.iter().any(|slot| called == Some(origins.caller(*slot)))
-            && let Some(head) = head(checkpointer, &child).await?
-        {
-            left.insert(segment.to_string(), head.id);
+        for (slot, _) in finished.iter().filter(|(_, author)| *author == segment.node) {
+            if let Some(at) = after_call(checkpointer, &child, origins.caller(*slot)).await? {
+                left.insert(segment.to_string(), at);
+            }
         }
     }
     Ok(left)
