@@ -5,10 +5,10 @@
 //!
 //! Start at [`Thread::subgraph`].
 
-use std::{fmt, marker::PhantomData};
+use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use superstep_checkpoint::{
-    Source, TaskKey, TaskRecord,
+    Segment, Source, TaskKey, TaskRecord,
     internal::own::{EDITED, SEEDED},
 };
 
@@ -19,7 +19,7 @@ use crate::{
         graph::Inner,
         subgraph::{At, RemainingPath},
     },
-    journal::{memories::head, task_origin::Origins},
+    journal::{interrupts::waiting_record, memories::head, task_origin::Origins},
     run::{
         external_update::AsNode,
         subgraph_lookup::{LocatedSubgraph, find},
@@ -177,7 +177,8 @@ impl<S: State> StateSnapshot<S> {
     }
 }
 
-/// Removes the questions of a subgraph from the records of its callers: it continued without the answers.
+/// Removes the questions of a subgraph from the records of its callers: it continued without the answers. The tasks are recorded
+/// as ones that waited, because their results depend on the update.
 async fn forget_questions(checkpointer: &dyn Checkpointer, mut thread: ThreadId) -> Result<(), RunError> {
     while let Some((parent, segment)) = thread.parent() {
         thread = parent;
@@ -187,14 +188,30 @@ async fn forget_questions(checkpointer: &dyn Checkpointer, mut thread: ThreadId)
             Some(task) => task == origins.caller(slot),
             None => loaded.meta.control.next.get(slot as usize) == Some(&segment.node),
         };
-        for (slot, record) in loaded.tasks.iter().filter(|(slot, _)| is_caller(*slot)) {
-            let mut record = record.clone();
-            let TaskRecord::Interrupted { questions, .. } = &mut record else { continue };
-            questions
-                .retain(|question| question.within.as_ref().is_none_or(|within| within.call != segment.key));
-            let key = TaskKey { thread: thread.clone(), checkpoint: loaded.meta.id, slot: *slot };
+        for (slot, _) in (0..).zip(&loaded.meta.control.next).filter(|(slot, _)| is_caller(*slot)) {
+            let record = loaded.tasks.iter().find(|(of, _)| *of == slot).map(|(_, record)| record.clone());
+            let Some(record) = without_questions(record, &segment) else { continue };
+            let key = TaskKey { thread: thread.clone(), checkpoint: loaded.meta.id, slot };
             checkpointer.record(&key, record).await?;
         }
     }
     Ok(())
+}
+
+/// Returns the record of a task that waited and has no questions of this subgraph; `None` if its record remains.
+fn without_questions(record: Option<TaskRecord>, subgraph: &Segment) -> Option<TaskRecord> {
+    let waited = |attempts, error, once| waiting_record(Vec::new(), &BTreeMap::new(), attempts, error, once);
+    match record {
+        Some(TaskRecord::Interrupted { mut questions, answers, asked, attempts, error, once }) => {
+            questions
+                .retain(|question| question.within.as_ref().is_none_or(|within| within.call != subgraph.key));
+            Some(TaskRecord::Interrupted { questions, answers, asked, attempts, error, once })
+        }
+        Some(TaskRecord::Started { attempts, once }) => Some(waited(attempts, None, once)),
+        Some(TaskRecord::Failed { attempts, error, once }) => Some(waited(attempts, Some(error), once)),
+        Some(TaskRecord::Cancelled { once }) => Some(waited(0, None, once)),
+        // The calling task of a graph that outlives its tasks may not have begun.
+        None => subgraph.task.map(|_| waited(0, None, BTreeMap::new())),
+        Some(TaskRecord::Finished { .. } | TaskRecord::Handled { .. }) => None,
+    }
 }
