@@ -236,7 +236,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Creates the record of a failure, with the questions and answers of the task.
-    fn failed_record(&self, task: TaskId, attempts: u32, error: String) -> TaskRecord {
+    pub(super) fn failed_record(&self, task: TaskId, attempts: u32, error: String) -> TaskRecord {
         let once = self.cx.effects.results(task);
         let record = if self.has_waited(task) {
             let (questions, answers) = self.questions_of(task);
