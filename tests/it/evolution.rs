@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use superstep::{
     CheckpointId, Checkpointer, CompiledGraph, Cx, Log, MemoryCheckpointer, OnUnfinished, RunError, START,
     State, StateGraph,
-    checkpoint::{AppliedTask, Commit, Source, TaskRecord},
+    checkpoint::{AppliedTask, Commit, Retention, Source, TaskRecord},
     state::{ChannelValue, Stored, Update as _},
     thread::StateSnapshot,
     topology::Control,
@@ -437,4 +437,26 @@ async fn unknown_data_of_chained_updates_is_retained() {
     let hostile = format!("{}{}{}", r#"{"$then":["#.repeat(50_000), "{}", "]}".repeat(50_000));
     let refused = refused::<Deaf>(Left::new().superstep(&[&hostile], None).await).await;
     assert!(refused.contains("the entry `$then` is not of this version of superstep"), "{refused}");
+}
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Late {
+    x: i64,
+    #[channel(required)]
+    late: String,
+}
+
+/// A prune does not need the value, and does not replace it by the default.
+#[tokio::test]
+async fn a_thread_without_a_required_channel_is_pruned_and_still_requires_it() {
+    let left = Left::new().superstep(&[r#"{"x":1}"#], None).await.superstep(&[r#"{"x":2}"#], None).await;
+    let graph = left.graph::<Late>();
+    let missing = failed(left.read::<Late>().await).to_string();
+    assert_eq!(graph.thread("t").prune(Retention::Last(1)).await.unwrap(), 1);
+    assert_eq!(failed(left.read::<Late>().await).to_string(), missing);
+    assert!(missing.starts_with("SS132: channel `late` is required"), "{missing}");
+    let end = graph.thread("t").run(Late::update().late("now")).await.unwrap();
+    assert_eq!(end.state, Late { x: 2, late: "now".to_owned() });
+    graph.thread("t").prune(Retention::Last(1)).await.unwrap();
+    assert_eq!(left.read::<Late>().await.unwrap().values, end.state);
 }

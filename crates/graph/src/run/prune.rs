@@ -53,9 +53,15 @@ pub(crate) async fn prune<S: State>(
             remembered.extend(meta.metadata.clone());
             metadata.insert(meta.id, remembered);
         }
-        if let Some(restored) = load(graph, checkpointer, thread, Some(meta.id), ChannelSet::EMPTY).await? {
-            let Restored { state, unknown, .. } = restored;
-            let channels = snapshot(&state, meta.control.step)?;
+        // A required channel may be absent; it is absent in the snapshot as well.
+        let all: ChannelSet = (0..graph.initial.channels().len()).collect();
+        if let Some(restored) = load(graph, checkpointer, thread, Some(meta.id), all).await? {
+            let Restored { state, present, unknown, .. } = restored;
+            let mut channels = snapshot(&state, meta.control.step)?;
+            let known = state.channels().iter().enumerate();
+            let absent = known.filter(|(position, channel)| channel.required && !present.contains(*position));
+            let absent: Vec<_> = absent.map(|(_, channel)| &*channel.name).collect();
+            channels.retain(|value| !absent.contains(&value.channel.as_str()));
             snapshots.insert(meta.id, channels.into_iter().chain(unknown.entry()).collect());
         }
     }
