@@ -27,8 +27,8 @@ use crate::{
 };
 
 impl<S: State> Thread<S> {
-    /// Returns a handle to a subgraph, to read and change its state. `path` has the nodes that lead down to it, from a node
-    /// of this graph on; `T` is the state of the last one.
+    /// Returns a handle to a subgraph, to read and change its state at the head of the thread, not [`at`](Self::at) another
+    /// checkpoint. `path` has the nodes that lead down to it, from a node of this graph on; `T` is the state of the last one.
     ///
     /// A subgraph that has a thread for each of its tasks is found while its task is pending, not once that has finished. Use
     /// [`TaskSnapshot::subgraphs`](crate::thread::TaskSnapshot::subgraphs) and [`state`](Self::state) of the called graph for a
@@ -64,7 +64,8 @@ impl<S: State, T: State> SubgraphThread<S, T> {
     /// subgraph works on its caller's state, this includes the state that it started with.
     ///
     /// # Errors
-    /// [`RunError::NoSubgraph`] if there is none, or its state is not a `T`; or the error of the checkpointer or the state.
+    /// [`RunError::NoSubgraph`] if there is none, its state is not a `T`, or the thread's handle is [`at`](Thread::at) another
+    /// checkpoint than the head; or the error of the checkpointer or the state.
     pub async fn state(&self) -> Result<StateSnapshot<T>, RunError> {
         let (checkpointer, thread) = self.root.stored()?;
         let found = self.find(thread).await?;
@@ -124,6 +125,13 @@ impl<S: State, T: State> SubgraphThread<S, T> {
         }
         let graph = self.root.graph.clone();
         let checkpointer = graph.checkpointer()?.clone();
+        if let Some(at) = self.root.options.checkpoint
+            && head(&*checkpointer, thread).await?.is_none_or(|head| head.id != at)
+        {
+            return Err(
+                self.missing("it is found at the head of the thread only, not `at` another checkpoint")
+            );
+        }
         let root = LocatedSubgraph { graph, thread: thread.clone(), at: At::Head, seed: None };
         let found = find(root, RemainingPath { checkpointer, path: self.path.clone().into_iter() }).await?;
         let found = found.downcast::<LocatedSubgraph<T>>();
