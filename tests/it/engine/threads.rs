@@ -244,7 +244,7 @@ on_every_store! {
         assert_eq!(here.run(say("1")).await.unwrap().state.said(), "1 a 1 a");
     }
 
-    async fn the_id_of_a_retained_input_is_not_among_those_that_a_prune_forgets(backend: Backend) {
+    async fn the_id_of_the_oldest_retained_input_is_retained(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         for id in 0..66 {
             graph.thread("t").input_id(id.to_string()).run(say("in")).await.unwrap();
