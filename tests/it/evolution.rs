@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use superstep::{
     CheckpointId, Checkpointer, CompiledGraph, Cx, Log, MemoryCheckpointer, OnUnfinished, RunError, START,
     State, StateGraph,
-    checkpoint::{AppliedTask, Commit, Source, TaskRecord},
+    checkpoint::{AppliedTask, Commit, Retention, Source, TaskRecord},
+    replay::At,
     state::{ChannelValue, Stored, Update as _},
     thread::StateSnapshot,
     topology::Control,
@@ -437,4 +438,71 @@ async fn unknown_data_of_chained_updates_is_retained() {
     let hostile = format!("{}{}{}", r#"{"$then":["#.repeat(50_000), "{}", "]}".repeat(50_000));
     let refused = refused::<Deaf>(Left::new().superstep(&[&hostile], None).await).await;
     assert!(refused.contains("the entry `$then` is not of this version of superstep"), "{refused}");
+}
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Late {
+    x: i64,
+    #[channel(required)]
+    late: String,
+}
+
+/// A prune does not need the value, and does not replace it by the default.
+#[tokio::test]
+async fn a_thread_without_a_required_channel_is_pruned_and_still_requires_it() {
+    let left = Left::new().superstep(&[r#"{"x":1}"#], None).await.superstep(&[r#"{"x":2}"#], None).await;
+    let graph = left.graph::<Late>();
+    let missing = failed(left.read::<Late>().await).to_string();
+    assert_eq!(graph.thread("t").prune(Retention::Last(1)).await.unwrap(), 1);
+    assert_eq!(failed(left.read::<Late>().await).to_string(), missing);
+    assert!(missing.starts_with("SS132: channel `late` is required"), "{missing}");
+    let end = graph.thread("t").run(Late::update().late("now")).await.unwrap();
+    assert_eq!(end.state, Late { x: 2, late: "now".to_owned() });
+    graph.thread("t").prune(Retention::Last(1)).await.unwrap();
+    assert_eq!(left.read::<Late>().await.unwrap().values, end.state);
+}
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Minutes {
+    worked: i64,
+    #[channel(append)]
+    log: Log<String>,
+}
+
+/// The seconds that were stored as minutes.
+fn seconds(json: Value, _: u32, _: Stored) -> Result<Value, String> {
+    Ok(json!(json.as_i64().ok_or("not a number")? * 60))
+}
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Seconds {
+    #[channel(version = 2, migrate = seconds)]
+    worked: i64,
+    #[channel(append)]
+    log: Log<String>,
+}
+
+#[tokio::test]
+async fn a_thread_from_before_a_version_is_replayed() {
+    let store = Arc::new(MemoryCheckpointer::new().keeping_values(false));
+    let mut older = StateGraph::<Minutes>::new("g");
+    let a = older.add_node("a", async |_: Minutes, _: Cx| Minutes::update().worked(2).log(["a"]));
+    older.add_edge(START, a);
+    let older = older.compile().unwrap().with_checkpointer(store.clone());
+    older.thread("t").run(Minutes::update().worked(1)).await.unwrap();
+    let replayed = async |worked: i64, word: &'static str| {
+        let mut graph = StateGraph::<Seconds>::new("g");
+        let a = graph.add_node("a", move |_: Seconds, _: Cx| async move {
+            Seconds::update().worked(worked).log([word])
+        });
+        graph.add_edge(START, a);
+        let graph = graph.compile().unwrap().with_checkpointer(store.clone());
+        graph.thread("t").replay().run().await.unwrap()
+    };
+    replayed(120, "a").await.assert_same();
+    // The writes are compared.
+    for (worked, word, channel) in [(121, "a", "worked"), (120, "b", "log")] {
+        let found = replayed(worked, word).await.divergence.unwrap();
+        assert_eq!(found.at, At::Channel(channel.to_owned()));
+    }
 }

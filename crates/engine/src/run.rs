@@ -258,6 +258,11 @@ impl Run {
         self.slots.get(slot as usize).map(|slot| slot.node)
     }
 
+    /// Returns whether the task at `slot` of the current superstep stopped before its end, so that it runs again in another run.
+    pub fn is_stopped(&self, slot: u32) -> bool {
+        self.slots.get(slot as usize).is_some_and(|slot| slot.stopped)
+    }
+
     /// Returns the report of the task at `slot` of the current superstep, if it is finished.
     pub fn report(&self, slot: u32) -> Option<&Report> {
         self.slots.get(slot as usize)?.report.as_ref()
@@ -333,17 +338,21 @@ impl Run {
     ) -> Result<(), EngineError> {
         let slot = self.running(task)?;
         let entry = &mut self.slots[slot];
-        match retry.filter(|policy| !self.cancelled && entry.attempt < policy.max_attempts) {
-            Some(policy) => {
+        let retry = retry.filter(|policy| entry.attempt < policy.max_attempts);
+        match (retry, self.topology.handler(entry.node)) {
+            (Some(policy), _) if !self.cancelled => {
                 let delay = policy.delay(entry.attempt, jitter_share);
                 entry.attempt += 1;
                 let task = Task { id: task, node: entry.node, attempt: entry.attempt, delay };
                 self.outputs.push_back(Output::Execute(task));
             }
-            None => match self.topology.handler(self.slots[slot].node) {
-                Some(handler) => self.hand_over(slot, handler),
-                None => self.end(Output::Fail(Failure::Task(task))),
-            },
+            // The handler runs after all attempts, and another run makes the next one.
+            (Some(_), Some(_)) => {
+                entry.attempt += 1;
+                return self.stop_task(task);
+            }
+            (None, Some(handler)) => self.hand_over(slot, handler),
+            (_, None) => self.end(Output::Fail(Failure::Task(task))),
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use superstep::{
     StateGraph, Status, StreamMode, clock::Clock, node::CachePolicy,
 };
 
-use crate::support::{Calls, Plain, failed, on_every_store, say, sayer, told};
+use crate::support::{Calls, Plain, Stuck, failed, on_every_store, say, sayer, told};
 
 /// A manually set clock.
 #[derive(Clone, Default)]
@@ -153,6 +153,77 @@ on_every_store! {
         assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a b a b");
         assert_eq!(calls.all(), "a a");
     }
+
+    // Case H1.
+    /// The state of the subgraph is changed while it waits, after it was stopped, or after it failed.
+    async fn a_result_with_an_external_update_of_a_subgraph_is_not_cached(backend: Backend) {
+        for way in ["question", "second question", "breakpoint", "cached meanwhile", "failure", "crash"] {
+            let (calls, stuck) = (Calls::default(), Stuck::default());
+            let graph = backend.keep(with_a_cached_subgraph(way, &calls, &stuck));
+            let [edited, other] = ["edited", "other"].map(|thread| graph.thread(format!("{way}, {thread}")));
+            let stops = if ["breakpoint", "cached meanwhile"].contains(&way) { vec!["sub/b"] } else { Vec::new() };
+            let stopping = edited.break_before(stops);
+            match way {
+                "crash" => stuck.crash(stopping.run(Plain::update())).await,
+                _ => drop(stopping.run(Plain::update()).await),
+            }
+            if way == "second question" {
+                edited.answer("q", "A").resume().await.unwrap();
+            }
+            let author = if way.ends_with("question") { "b" } else { "a" };
+            edited.subgraph::<Plain>(["sub"]).update_as(author, say("EDIT")).await.unwrap();
+            if way == "failure" {
+                failed(edited.resume().await);
+            }
+            let run_other = async || other.run(Plain::update()).await.unwrap();
+            let early = if way == "cached meanwhile" { Some(run_other().await) } else { None };
+            let said = match way {
+                "question" => "a EDIT",
+                "second question" => "A EDIT",
+                _ => "a EDIT b",
+            };
+            assert_eq!(edited.resume().await.unwrap().state.said(), said, "{way}");
+            let end = match early {
+                Some(end) => end,
+                None => run_other().await,
+            };
+            let asks = way.ends_with("question");
+            assert_eq!(end.status, if asks { Status::Interrupted } else { Status::Completed }, "{way}");
+            assert_eq!(end.state.said(), if asks { "" } else { "a b" }, "{way}");
+        }
+    }
+}
+
+/// `START → sub → END`, where `sub` is `a → b` and cached.
+fn with_a_cached_subgraph(way: &'static str, calls: &Calls, stuck: &Stuck) -> CompiledGraph<Plain> {
+    let mut sub = StateGraph::<Plain>::new("sub");
+    let a = sub.add_node("a", move |_: Plain, cx: Cx| async move {
+        match way {
+            "second question" => say(&cx.interrupt::<String>("q", "first").await),
+            _ => say("a"),
+        }
+    });
+    let deps = (calls.clone(), stuck.clone());
+    let b =
+        sub.add_node_with("b", deps, move |(calls, stuck): (Calls, Stuck), _: Plain, cx: Cx| async move {
+            calls.add(&cx);
+            match (way, calls.named("b")) {
+                ("question" | "second question", _) => Ok(say(&cx.interrupt::<String>("q", "?").await)),
+                ("failure", 1 | 2) => Err(NodeError::new("no").fatal()),
+                ("crash", 1) => {
+                    stuck.here().await;
+                    Ok(say("b"))
+                }
+                _ => Ok(say("b")),
+            }
+        });
+    sub.add_edge(START, a);
+    sub.add_edge(a, b);
+    let mut graph = StateGraph::<Plain>::new("cached");
+    let sub = graph.add_subgraph("sub", &sub.compile().unwrap());
+    graph.cache(sub, CachePolicy::new(|_: &Plain| String::new()));
+    graph.add_edge(START, sub);
+    graph.compile().unwrap()
 }
 
 #[tokio::test]

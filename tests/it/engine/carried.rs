@@ -2,17 +2,25 @@
 
 use serde_json::json;
 use superstep::{
-    Answers, Command, Cx, END, Route, RunError, START, State, StateGraph, Status, ThreadId,
+    Answers, Command, Cx, END, Interrupt, Route, RunError, START, State, StateGraph, Status, ThreadId,
     checkpoint::Retention, node::Persistence,
 };
 
 use super::subgraphs::{asking, parent};
-use crate::support::{Calls, Plain, failed, head, id_at, names, on_every_store, places, say, sayer};
+use crate::support::{
+    Calls, Plain, PlainUpdate, failed, head, id_at, names, on_every_store, places, say, sayer,
+};
 
 #[derive(Route, Clone, Copy)]
 enum Then {
     Again,
     End,
+}
+
+async fn asks_with_ids(_: Plain, cx: Cx) -> PlainUpdate {
+    let _: bool =
+        cx.interrupt("q", (cx.id("x"), rand::RngExt::random::<u64>(&mut cx.rng()).to_string())).await;
+    say(&cx.id("x"))
 }
 
 on_every_store! {
@@ -119,6 +127,36 @@ on_every_store! {
         let before = make().thread("t").history().checkpoints().await.unwrap()[3].id;
         let fork = make().thread("t").at(before).resume().await.unwrap();
         assert_ne!(fork.interrupts[0].question, asked.interrupts[0].question);
+    }
+
+    /// A question that contains an id, or randomness, is the same one, also in a graph that the task calls.
+    async fn a_task_has_the_ids_and_the_randomness_that_it_had_before_an_update(backend: Backend) {
+        let make = || {
+            let mut sub = StateGraph::<Plain>::new("sub");
+            let inner = sub.add_node("inner", asks_with_ids);
+            sub.add_edge(START, inner);
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = sayer(&mut graph, "a");
+            let ask = graph.add_node("ask", asks_with_ids);
+            let sub = graph.add_subgraph("sub", &sub.compile().unwrap());
+            for node in [a, ask, sub] {
+                graph.add_edge(START, node);
+            }
+            backend.keep(graph.compile().unwrap())
+        };
+        let asked = make().thread("t").run(Plain::update()).await.unwrap();
+        make().thread("t").update_as("a", say("U")).await.unwrap();
+        let again = make().thread("t").resume().await.unwrap();
+        assert_eq!(again.interrupts, asked.interrupts);
+        let answers = Answers::new().answer(&asked.interrupts[0].id, true).answer(&asked.interrupts[1].id, true);
+        let end = make().thread("t").answers(answers).resume().await.unwrap();
+        assert_eq!(end.status, Status::Completed);
+        let ids = |asked: &Interrupt| asked.question[0].as_str().unwrap().to_owned();
+        let ids: Vec<String> = asked.interrupts.iter().map(ids).collect();
+        assert_eq!(ids, ["1.1.x", "1.2/1.0.x"]);
+        assert_eq!(end.state.log.iter().collect::<Vec<_>>(), ["U", &ids[0], &ids[1]]);
+        let replayed = make().thread("t").replay().run().await.unwrap();
+        assert!(replayed.is_same(), "{replayed}");
     }
 
     // Case D5.

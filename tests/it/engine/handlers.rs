@@ -8,7 +8,7 @@ use std::{
 use serde_json::json;
 use superstep::{
     Answers, Command, CompiledGraph, Cx, END, FailureKind, NodeError, NodeFailure, NodeOptions, NodeRef,
-    RetryPolicy, Route, RunError, START, State, StateGraph, Status, StreamMode, node::OnCancel,
+    Retries, RetryPolicy, Route, RunError, START, State, StateGraph, Status, StreamMode, node::OnCancel,
     topology::ProblemKind,
 };
 
@@ -324,6 +324,38 @@ on_every_store! {
         drop(first);
         let end = graph(false).thread("t").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h", "a"));
+    }
+
+    /// The node may finish after a cancellation and fails, and its attempts are not over.
+    async fn a_handler_does_not_replace_the_attempts_that_a_cancel_prevents(backend: Backend) {
+        for fails in [1, 3] {
+            let calls = Calls::default();
+            let mut graph = StateGraph::<Plain>::new("g");
+            let a = graph.add_node_with("a", calls.clone(), move |calls: Calls, _: Plain, cx: Cx| async move {
+                calls.add(&cx);
+                if calls.named("a") == 1 {
+                    cx.cancel().cancelled().await;
+                }
+                if calls.named("a") <= fails { Err(broken()) } else { Ok(say(&format!("a{}", cx.attempt()))) }
+            });
+            let retry = RetryPolicy::attempts(3).initial(Duration::ZERO).jitter(Duration::ZERO);
+            graph.configure(a, NodeOptions::new().on_cancel(OnCancel::Finish).retry(Retries::on(|_| true, retry)));
+            let h = graph.add_error_handler(a, "h", async |failure: NodeFailure, _: Plain, _: Cx| {
+                say(&format!("h{}", failure.attempts))
+            });
+            graph.configure(h, NodeOptions::new().on_cancel(OnCancel::Finish));
+            graph.add_edge(START, a);
+            let graph = backend.keep(graph.compile().unwrap());
+            let config = t().thread(fails.to_string());
+            config.get_cancel().cancel();
+            let end = graph.configured(config).run(Plain::update()).await.unwrap();
+            assert_eq!((end.status, calls.all().as_str()), (Status::Cancelled, "a"));
+            let thread = graph.thread(fails.to_string());
+            assert_eq!(task(&thread.state().await.unwrap().tasks[0]).2, "it broke: the disk is full");
+            let end = thread.resume().await.unwrap();
+            let (said, all) = if fails == 1 { ("a2", "a a") } else { ("h3", "a a a") };
+            assert_eq!((end.state.said().as_str(), calls.all().as_str()), (said, all));
+        }
     }
 
     /// The node may finish after a cancellation and fails; its handler may not, and waits.

@@ -329,6 +329,49 @@ fn calling(called: CompiledGraph<Plain>, is_wide: bool) -> CompiledGraph<Plain> 
     graph.compile().unwrap()
 }
 
+/// The sibling fails after `turns`, once while the result of the effect is not stored yet.
+#[tokio::test]
+async fn an_effect_that_was_not_stored_yet_is_not_repeated_after_an_update_of_its_graph() {
+    let mut done_and_updated = 0;
+    for turns in 0..30 {
+        let (world, backend) = (World::default(), Backend::memory());
+        let graph = |fails: bool| {
+            let mut sub = StateGraph::<Plain>::new("sub");
+            let [x, y] = ["x", "y"].map(|name| sayer(&mut sub, name));
+            let pays = sub.add_node_with("pays", world.clone(), async |world: World, _: Plain, cx: Cx| {
+                wait(10).await;
+                let pay = async |_| Ok::<_, NodeError>(world.count("pay"));
+                Ok::<_, NodeError>(say(&cx.once("pay", pay).await?.to_string()))
+            });
+            for (from, to) in [(START, x), (x, y), (x, pays)] {
+                sub.add_edge(from, to);
+            }
+            let mut graph = StateGraph::<Plain>::new("g");
+            let sub = graph.add_subgraph("sub", &sub.compile().unwrap());
+            let beside = graph.add_node("beside", move |_: Plain, _: Cx| async move {
+                wait(turns).await;
+                if fails { Err(NodeError::new("it fails").fatal()) } else { Ok(()) }
+            });
+            graph.add_edge(START, sub);
+            graph.add_edge(START, beside);
+            backend.keep(graph.compile().unwrap())
+        };
+        is_expected(&graph(true).thread("t").run(Plain::update()).await.unwrap_err());
+        let is_done = world.0.lock().unwrap().contains_key("pay");
+        let updated = graph(true).thread("t").subgraph::<Plain>(["sub"]).update_as("x", say("U")).await;
+        done_and_updated += usize::from(is_done && updated.is_ok());
+        graph(false).thread("t").resume().await.unwrap();
+        assert_eq!(world.count("pay"), 2, "it was done once before, after {turns}");
+    }
+    assert!(done_and_updated > 0, "no failure came at that moment");
+}
+
+async fn wait(turns: usize) {
+    for _ in 0..turns {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_node_of_a_called_graph_runs_after_the_end_of_the_run() {
     for depth in [1, 3] {

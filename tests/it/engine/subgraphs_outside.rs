@@ -3,8 +3,8 @@
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    Command, CompiledGraph, Cx, END, Event, NodeError, Route, RunError, START, State, StateGraph, Status,
-    StreamMode, Streaming, node::Persistence,
+    CheckpointId, Command, CompiledGraph, Cx, END, Event, NodeError, Route, RunError, START, State,
+    StateGraph, Status, StreamMode, Streaming, node::Persistence,
 };
 
 use super::subgraphs::{Inner, InnerUpdate, asking, parent};
@@ -95,6 +95,12 @@ on_every_store! {
         );
         let wrong = failed(graph.thread("t").subgraph::<Inner>(["sub"]).state().await).to_string();
         assert_eq!(wrong, "SS155: graph `parent` has no stored subgraph `sub`: its state is of another type");
+        let sub = |at: u64| graph.thread("t").at(CheckpointId(at)).subgraph::<Plain>(["sub"]);
+        assert_eq!(sub(3).state().await.unwrap().values.said(), "in p s1");
+        let only = "SS155: graph `parent` has no stored subgraph `sub`: it is found at the head of the thread only, not `at` \
+                    another checkpoint";
+        assert_eq!(failed(sub(2).state().await).to_string(), only);
+        assert_eq!(failed(sub(2).update(say("EDIT")).await).to_string(), only);
         let seeded = failed(graph.thread(child).state().await).to_string();
         assert!(seeded.starts_with("SS155: "), "{seeded}");
         graph.thread("t").answer("q", "R").resume().await.unwrap();

@@ -244,6 +244,34 @@ on_every_store! {
         assert_eq!(here.run(say("1")).await.unwrap().state.said(), "1 a 1 a");
     }
 
+    async fn the_id_of_the_oldest_retained_input_is_retained(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        for id in 0..66 {
+            graph.thread("t").input_id(id.to_string()).run(say("in")).await.unwrap();
+        }
+        for newest in [66, 67] {
+            let kept = [CheckpointId(1), CheckpointId(newest * 3)].into();
+            graph.thread("t").prune(Retention::Only(kept)).await.unwrap();
+            let before = ids(&graph).await;
+            graph.thread("t").input_id("0").run(say("in")).await.unwrap();
+            assert_eq!(ids(&graph).await, before);
+            graph.thread("t").input_id(newest.to_string()).run(say("in")).await.unwrap();
+        }
+    }
+
+    async fn the_id_of_an_input_at_an_older_checkpoint_is_not_that_of_the_thread(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        for input in ["1", "2"] {
+            graph.thread("t").run(say(input)).await.unwrap();
+        }
+        let older = graph.thread("t").at(CheckpointId(3)).input_id("x");
+        assert_eq!(older.run(say("3")).await.unwrap().state.said(), "1 a 3 a");
+        for _ in 0..2 {
+            let end = graph.thread("t").input_id("x").run(say("4")).await.unwrap();
+            assert_eq!(end.state.said(), "1 a 3 a 4 a");
+        }
+    }
+
     async fn copies_and_imports_know_the_ids_of_inputs(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         for id in ["1", "2"] {

@@ -114,8 +114,25 @@ fn after_a_cancel_it_runs_only_if_it_may_finish() {
         }));
         run.finish(1, 1);
         assert_eq!(run.say(Input::Cancel), [""; 0]);
-        assert_eq!(run.fail(1, 0, retry()), [log]);
+        assert_eq!(run.fail(1, 0, None), [log]);
     }
+}
+
+#[test]
+fn after_a_cancel_it_does_not_replace_attempts_that_are_left() {
+    let topology = Arc::new(build(BESIDE, |node| node.on_cancel = OnCancel::Finish));
+    let mut run = Machine::restore(&topology, &beside(), [], [], 9);
+    run.log();
+    assert_eq!(run.say(Input::Cancel), [""; 0]);
+    assert_eq!(run.fail(1, 0, retry()), [""; 0]);
+    assert_eq!(run.finish(1, 1), ["cancelled"]);
+    // Another run makes them, and then it runs.
+    let records = Records { failed: vec![(0, 1)], ..Records::default() };
+    let limits = RunLimits { supersteps: 9, ..RunLimits::default() };
+    let mut run = Machine::restore_from(&topology, &beside(), records, limits);
+    assert_eq!(run.log(), ["execute 1.0 a #2", "execute 1.1 b #1"]);
+    assert_eq!(run.fail(1, 0, retry())[0], "execute 1.0 a #3 after 1s");
+    assert_eq!(run.fail(1, 0, retry()), ["execute 1.0 h #1"]);
 }
 
 #[test]

@@ -32,7 +32,8 @@ impl<S: State> Replay<S> {
     ///
     /// # Errors
     /// [`ReplayError::NotRerecorded`] if a task needs a result or an answer that was not recorded, calls another graph, or reads the
-    /// inbox, and if the thread is pruned or was changed from outside. A part of the thread may be in `target` then.
+    /// inbox, and if the thread is pruned or was changed from outside, or an input discarded tasks that did not wait. A part of the
+    /// thread may be in `target` then.
     pub async fn rerecord(self, target: impl IntoShared<dyn Checkpointer>) -> Result<(), ReplayError> {
         let (stored, target) = (self.graph.checkpointer()?.clone(), target.into_shared());
         let branch = self.named_branch(&*stored).await?;
@@ -50,6 +51,9 @@ impl<S: State> Replay<S> {
             (start..).zip(&branch[start..]).filter(|(_, meta)| meta.source == Source::Input)
         {
             let folded = branch.get(position + 1).filter(|next| next.source == Source::Loop);
+            if position > start && self.is_cut_off(&*stored, &branch[position - 1]).await? {
+                return Err(self.refuse("the end of a run whose tasks the next input discarded"));
+            }
             supply.set_times(meta.created_ms, folded.map_or(meta.created_ms, |next| next.created_ms));
             let steps = u32::try_from(branch.len()).unwrap_or(u32::MAX).saturating_add(MORE);
             let mut metadata = input_metadata(&newest_first, meta.id);
@@ -74,6 +78,25 @@ impl<S: State> Replay<S> {
 
     fn refuse(&self, missing: impl Into<String>) -> ReplayError {
         ReplayError::NotRerecorded { thread: self.thread().clone(), missing: missing.into() }
+    }
+
+    /// Returns whether a checkpoint before an input has unfinished tasks, none of which waits for an answer: a run that is recorded
+    /// again would continue them.
+    async fn is_cut_off(
+        &self,
+        stored: &dyn Checkpointer,
+        last: &CheckpointMeta,
+    ) -> Result<bool, ReplayError> {
+        if last.control.is_finished() {
+            return Ok(false);
+        }
+        let loaded = stored.load(self.thread(), Some(last.id)).await.map_err(RunError::from)?;
+        let tasks = loaded.map(|loaded| loaded.tasks).unwrap_or_default();
+        let waits = |record: TaskRecord| match record.taken_apart().1 {
+            TaskRecord::Interrupted { questions, .. } => !questions.is_empty(),
+            _ => false,
+        };
+        Ok(!tasks.into_iter().any(|(_, record)| waits(record)))
     }
 
     /// Reads the recorded inputs of all tasks of a part of the branch.

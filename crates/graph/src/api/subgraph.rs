@@ -5,10 +5,10 @@
 //!
 //! Start at [`Thread::subgraph`].
 
-use std::{fmt, marker::PhantomData};
+use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use superstep_checkpoint::{
-    Source, TaskKey, TaskRecord,
+    Segment, Source, TaskKey, TaskRecord,
     internal::own::{EDITED, SEEDED},
 };
 
@@ -19,7 +19,7 @@ use crate::{
         graph::Inner,
         subgraph::{At, RemainingPath},
     },
-    journal::{memories::head, task_origin::Origins},
+    journal::{interrupts::waiting_record, memories::head, task_origin::Origins},
     run::{
         external_update::AsNode,
         subgraph_lookup::{LocatedSubgraph, find},
@@ -27,8 +27,8 @@ use crate::{
 };
 
 impl<S: State> Thread<S> {
-    /// Returns a handle to a subgraph, to read and change its state. `path` has the nodes that lead down to it, from a node
-    /// of this graph on; `T` is the state of the last one.
+    /// Returns a handle to a subgraph, to read and change its state at the head of the thread, not [`at`](Self::at) another
+    /// checkpoint. `path` has the nodes that lead down to it, from a node of this graph on; `T` is the state of the last one.
     ///
     /// A subgraph that has a thread for each of its tasks is found while its task is pending, not once that has finished. Use
     /// [`TaskSnapshot::subgraphs`](crate::thread::TaskSnapshot::subgraphs) and [`state`](Self::state) of the called graph for a
@@ -64,7 +64,8 @@ impl<S: State, T: State> SubgraphThread<S, T> {
     /// subgraph works on its caller's state, this includes the state that it started with.
     ///
     /// # Errors
-    /// [`RunError::NoSubgraph`] if there is none, or its state is not a `T`; or the error of the checkpointer or the state.
+    /// [`RunError::NoSubgraph`] if there is none, its state is not a `T`, or the thread's handle is [`at`](Thread::at) another
+    /// checkpoint than the head; or the error of the checkpointer or the state.
     pub async fn state(&self) -> Result<StateSnapshot<T>, RunError> {
         let (checkpointer, thread) = self.root.stored()?;
         let found = self.find(thread).await?;
@@ -124,6 +125,13 @@ impl<S: State, T: State> SubgraphThread<S, T> {
         }
         let graph = self.root.graph.clone();
         let checkpointer = graph.checkpointer()?.clone();
+        if let Some(at) = self.root.options.checkpoint
+            && head(&*checkpointer, thread).await?.is_none_or(|head| head.id != at)
+        {
+            return Err(
+                self.missing("it is found at the head of the thread only, not `at` another checkpoint")
+            );
+        }
         let root = LocatedSubgraph { graph, thread: thread.clone(), at: At::Head, seed: None };
         let found = find(root, RemainingPath { checkpointer, path: self.path.clone().into_iter() }).await?;
         let found = found.downcast::<LocatedSubgraph<T>>();
@@ -177,7 +185,8 @@ impl<S: State> StateSnapshot<S> {
     }
 }
 
-/// Removes the questions of a subgraph from the records of its callers: it continued without the answers.
+/// Removes the questions of a subgraph from the records of its callers: it continued without the answers. The tasks are recorded
+/// as ones that waited, because their results depend on the update.
 async fn forget_questions(checkpointer: &dyn Checkpointer, mut thread: ThreadId) -> Result<(), RunError> {
     while let Some((parent, segment)) = thread.parent() {
         thread = parent;
@@ -187,14 +196,30 @@ async fn forget_questions(checkpointer: &dyn Checkpointer, mut thread: ThreadId)
             Some(task) => task == origins.caller(slot),
             None => loaded.meta.control.next.get(slot as usize) == Some(&segment.node),
         };
-        for (slot, record) in loaded.tasks.iter().filter(|(slot, _)| is_caller(*slot)) {
-            let mut record = record.clone();
-            let TaskRecord::Interrupted { questions, .. } = &mut record else { continue };
-            questions
-                .retain(|question| question.within.as_ref().is_none_or(|within| within.call != segment.key));
-            let key = TaskKey { thread: thread.clone(), checkpoint: loaded.meta.id, slot: *slot };
+        for (slot, _) in (0..).zip(&loaded.meta.control.next).filter(|(slot, _)| is_caller(*slot)) {
+            let record = loaded.tasks.iter().find(|(of, _)| *of == slot).map(|(_, record)| record.clone());
+            let Some(record) = without_questions(record, &segment) else { continue };
+            let key = TaskKey { thread: thread.clone(), checkpoint: loaded.meta.id, slot };
             checkpointer.record(&key, record).await?;
         }
     }
     Ok(())
+}
+
+/// Returns the record of a task that waited and has no questions of this subgraph; `None` if its record remains.
+fn without_questions(record: Option<TaskRecord>, subgraph: &Segment) -> Option<TaskRecord> {
+    let waited = |attempts, error, once| waiting_record(Vec::new(), &BTreeMap::new(), attempts, error, once);
+    match record {
+        Some(TaskRecord::Interrupted { mut questions, answers, asked, attempts, error, once }) => {
+            questions
+                .retain(|question| question.within.as_ref().is_none_or(|within| within.call != subgraph.key));
+            Some(TaskRecord::Interrupted { questions, answers, asked, attempts, error, once })
+        }
+        Some(TaskRecord::Started { attempts, once }) => Some(waited(attempts, None, once)),
+        Some(TaskRecord::Failed { attempts, error, once }) => Some(waited(attempts, Some(error), once)),
+        Some(TaskRecord::Cancelled { once }) => Some(waited(0, None, once)),
+        // The calling task of a graph that outlives its tasks may not have begun.
+        None => subgraph.task.map(|_| waited(0, None, BTreeMap::new())),
+        Some(TaskRecord::Finished { .. } | TaskRecord::Handled { .. }) => None,
+    }
 }

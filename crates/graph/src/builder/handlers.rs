@@ -22,7 +22,7 @@ impl<S: State> StateGraph<S> {
     /// run fails, unless it has a handler of its own.
     ///
     /// It is a regular node with its own [`NodeOptions`](crate::NodeOptions), except that no edge can lead to
-    /// it. Interrupts are not failures and never reach it.
+    /// it. Interrupts are not failures and never reach it. A cancelled run that leaves attempts does not begin it.
     ///
     /// ```
     /// # use superstep_graph::{Cx, END, NodeError, NodeFailure, START, State, StateGraph};

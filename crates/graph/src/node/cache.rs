@@ -20,8 +20,9 @@ use crate::{State, node::output::Written};
 /// with the targets of its command.
 ///
 /// The cache is in the memory of the compiled graph, shared by its clones and by all their runs and threads,
-/// and ends with it; [`stored`](Self::stored) makes results outlive it. Only regular results are cached: no failures, no interrupts, and no results that depend
-/// on an answer.
+/// and ends with it; [`stored`](Self::stored) makes results outlive it. Only regular results are cached: no failures, no
+/// interrupts, and no results of a task that waited for an answer, or whose subgraphs were
+/// [updated](crate::thread::SubgraphThread::update) meanwhile.
 ///
 /// # Example: look up each city once an hour
 /// ```

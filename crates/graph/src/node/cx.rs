@@ -294,15 +294,16 @@ impl Cx {
         }
     }
 
-    /// Returns a random number generator: the same for every attempt of this task, different for any other
-    /// task, on this thread or another.
+    /// Returns a random number generator: the same for every attempt of this task, also after an external update that leaves it
+    /// pending, different for any other task, on this thread or another.
     ///
     /// It derives from [`Thread::seed`](crate::Thread::seed), the thread and the task: do not use it
     /// for secrets.
     pub fn rng(&self) -> StdRng {
         self.passes("rng", "");
         self.needs_records();
-        let task = (self.0.task.step as u64).rotate_left(32) ^ u64::from(self.0.task.slot);
+        let TaskId { step, slot } = self.first_task();
+        let task = (step as u64).rotate_left(32) ^ u64::from(slot);
         // An error handler runs in the task of the failed node, and needs other random numbers.
         let task = match self.handler().as_str() {
             "" => task,
@@ -335,12 +336,13 @@ impl Cx {
             || matches!(self.0.run.recorder.mode(self.0.task), ReplayMode::Live(_))
     }
 
-    /// Returns an id for data of this task: the same for every attempt, different for any other task on its
-    /// branch of the thread. `name` distinguishes several ids of one task.
+    /// Returns an id for data of this task: the same for every attempt, also after an external update that leaves it pending,
+    /// different for any other task on its branch of the thread. `name` distinguishes several ids of one task.
     ///
     /// Forks of one checkpoint have equal superstep numbers, so that their tasks may create equal ids.
     pub fn id(&self, name: impl std::fmt::Display) -> String {
-        format!("{}{}.{}{}.{name}", self.0.run.scope.ids, self.0.task.step, self.0.task.slot, self.handler())
+        let TaskId { step, slot } = self.first_task();
+        format!("{}{step}.{slot}{}.{name}", self.0.run.scope.ids, self.handler())
     }
 
     /// Returns the name that distinguishes an error handler from the node whose task it runs; empty for any
@@ -378,6 +380,11 @@ impl Cx {
             step,
             slot,
         })
+    }
+
+    /// Returns the superstep and the slot of the origin of the task.
+    pub(crate) fn first_task(&self) -> TaskId {
+        self.0.origin.map_or(self.0.task, |Origin { step, slot, .. }| TaskId { step, slot })
     }
 
     /// Returns the token that fires when the run is cancelled. Only nodes with

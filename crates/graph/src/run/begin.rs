@@ -66,7 +66,9 @@ impl<S: State> Driver<S> {
         }
         let is_new = config.checkpoint.is_some() || !checkpointer.has_input(&thread, id).await?;
         let run_input = if is_new { RunInput::Input(input.clone()) } else { RunInput::Nothing };
-        config.metadata.insert(INPUT.to_owned(), [id.as_str()].as_slice().into());
+        if config.checkpoint.is_none() {
+            config.metadata.insert(INPUT.to_owned(), [id.as_str()].as_slice().into());
+        }
         self.begin_leased(checkpointer, thread, Some(lease), run_input, &config).await
     }
 

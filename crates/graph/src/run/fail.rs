@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, error::Error};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 use superstep_engine::{Failure, Input, NodeIndex, NodeName, RestoreError, Run, Task, TaskId};
-use superstep_state::Panicked;
+use superstep_state::{Panicked, chain};
 
 use super::{driver::Driver, stop::Refused, task_result::FinishedTask};
 use crate::{
@@ -67,6 +67,10 @@ impl<S: State> Driver<S> {
         }
         if self.refusal {
             self.withdraw_answers(task.id);
+        }
+        if run.is_stopped(task.id.slot) {
+            let record = self.failed_record(task.id, task.attempt, chain(&*source));
+            return self.store_record(task.id.slot, record).await;
         }
         self.failure = Some((task, source));
         Ok(())

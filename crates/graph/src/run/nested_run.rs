@@ -272,7 +272,7 @@ impl Cx {
         path.0.push(segment.clone());
         let (effects, outermost) = self.effects_of_call(key, thread.is_some());
         let colon = if key.is_empty() { "" } else { ":" };
-        let TaskId { step, slot } = self.0.task;
+        let TaskId { step, slot } = self.first_task();
         let scope = RunScope {
             config: Arc::new(config),
             place: thread,
@@ -320,7 +320,7 @@ impl Cx {
             answers: Answers::new(),
             breakpoints,
             recording: run.recorder.records && !in_effect(),
-            seed: seed_of_call(self.seed(), self.0.task, &format!("{}{key}", self.handler())),
+            seed: seed_of_call(self.seed(), self.first_task(), &format!("{}{key}", self.handler())),
             metadata,
             ..(*run.scope.config).clone()
         }

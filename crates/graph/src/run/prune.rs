@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 use superstep_checkpoint::{
-    CheckpointMeta, Prune, Retention,
+    CheckpointMeta, Prune, Retention, Source,
     internal::{input_ids, input_metadata, own::INPUT},
 };
 use superstep_engine::ChannelSet;
@@ -30,7 +30,7 @@ use crate::{
 /// retained one gets a full state each time.
 const RETAINED_PER_DELETED: usize = 4;
 
-/// The maximum number of ids of inputs that the oldest checkpoint retains.
+/// The maximum number of ids of deleted inputs that the oldest checkpoint retains.
 const MAX_INPUT_IDS: usize = 64;
 
 /// Deletes the checkpoints of a thread that are not in `kept`, and returns their number. The caller has the thread's lease;
@@ -53,14 +53,20 @@ pub(crate) async fn prune<S: State>(
             remembered.extend(meta.metadata.clone());
             metadata.insert(meta.id, remembered);
         }
-        if let Some(restored) = load(graph, checkpointer, thread, Some(meta.id), ChannelSet::EMPTY).await? {
-            let Restored { state, unknown, .. } = restored;
-            let channels = snapshot(&state, meta.control.step)?;
+        // A required channel may be absent; it is absent in the snapshot as well.
+        let all: ChannelSet = (0..graph.initial.channels().len()).collect();
+        if let Some(restored) = load(graph, checkpointer, thread, Some(meta.id), all).await? {
+            let Restored { state, present, unknown, .. } = restored;
+            let mut channels = snapshot(&state, meta.control.step)?;
+            let known = state.channels().iter().enumerate();
+            let absent = known.filter(|(position, channel)| channel.required && !present.contains(*position));
+            let absent: Vec<_> = absent.map(|(_, channel)| &*channel.name).collect();
+            channels.retain(|value| !absent.contains(&value.channel.as_str()));
             snapshots.insert(meta.id, channels.into_iter().chain(unknown.entry()).collect());
         }
     }
     if let Some(oldest) = history.iter().rfind(|meta| kept.contains(&meta.id))
-        && let Some(ids) = deleted_inputs(history, &kept, oldest.id)
+        && let Some(ids) = deleted_inputs(history, &kept, oldest)
     {
         let all = metadata.entry(oldest.id).or_insert_with(|| oldest.metadata.clone());
         all.insert(INPUT.to_owned(), ids);
@@ -83,16 +89,19 @@ pub(crate) fn callers<'a>(retained: impl Iterator<Item = &'a CheckpointMeta>) ->
     origins.map(|origin| origin.checkpoint).collect()
 }
 
-/// Returns the ids of inputs of the checkpoints that are not in `kept`, and of the oldest one that is, newest first.
+/// Returns the id of the oldest input in `kept`, and those of the inputs of the checkpoints that are not, newest first.
 fn deleted_inputs(
     history: &[CheckpointMeta],
     kept: &BTreeSet<CheckpointId>,
-    oldest: CheckpointId,
+    oldest: &CheckpointMeta,
 ) -> Option<Value> {
-    let mut ids: Vec<&str> = Vec::new();
-    let merged = history.iter().filter(|meta| meta.id == oldest || !kept.contains(&meta.id));
+    // An input has its own id first, then those of earlier prunes.
+    let mut ids: Vec<&str> =
+        input_ids(&oldest.metadata).take(usize::from(oldest.source == Source::Input)).collect();
+    let most = ids.len() + MAX_INPUT_IDS;
+    let merged = history.iter().filter(|meta| meta.id == oldest.id || !kept.contains(&meta.id));
     for id in merged.flat_map(|meta| input_ids(&meta.metadata)) {
-        if ids.len() < MAX_INPUT_IDS && !ids.contains(&id) {
+        if ids.len() < most && !ids.contains(&id) {
             ids.push(id);
         }
     }

@@ -208,10 +208,7 @@ impl<S: State> Driver<S> {
         let once = self.cx.effects.results(task.id);
         // The record of a waiting task has its questions and answers, that of an error handler its failure,
         // and that of a later attempt the earlier failures; all mean that the task is pending.
-        let plain = task.attempt == 1
-            && !self.open_questions.contains_key(&task.id.slot)
-            && self.cx.interrupts.answers_of(task.id).is_empty()
-            && self.failure_of(task.id.slot).is_none();
+        let plain = task.attempt == 1 && !self.has_waited(task.id) && self.failure_of(task.id.slot).is_none();
         if plain {
             self.store_record(task.id.slot, TaskRecord::Cancelled { once }).await?;
         } else if self.cx.effects.is_ahead(task.id) {
@@ -239,15 +236,21 @@ impl<S: State> Driver<S> {
     }
 
     /// Creates the record of a failure, with the questions and answers of the task.
-    fn failed_record(&self, task: TaskId, attempts: u32, error: String) -> TaskRecord {
+    pub(super) fn failed_record(&self, task: TaskId, attempts: u32, error: String) -> TaskRecord {
         let once = self.cx.effects.results(task);
-        let (questions, answers) = self.questions_of(task);
-        let record = if answers.is_empty() && questions.is_empty() {
-            TaskRecord::Failed { attempts, error, once }
-        } else {
+        let record = if self.has_waited(task) {
+            let (questions, answers) = self.questions_of(task);
             waiting_record(questions, &answers, attempts, Some(error), once)
+        } else {
+            TaskRecord::Failed { attempts, error, once }
         };
         record.handled(self.failure_of(task.slot))
+    }
+
+    /// Returns whether a task has answers, or waited for one in an earlier run. It remains so in its records, also if its questions
+    /// are withdrawn.
+    pub(super) fn has_waited(&self, task: TaskId) -> bool {
+        self.open_questions.contains_key(&task.slot) || !self.cx.interrupts.answers_of(task).is_empty()
     }
 
     /// Returns the questions of a task that were pending at the start of the run and have no answer, and all
@@ -266,11 +269,11 @@ impl<S: State> Driver<S> {
         attempts: u32,
         once: BTreeMap<String, RawJson>,
     ) -> TaskRecord {
-        let (questions, answers) = self.questions_of(task);
-        let record = if answers.is_empty() && questions.is_empty() {
-            TaskRecord::Started { attempts, once }
-        } else {
+        let record = if self.has_waited(task) {
+            let (questions, answers) = self.questions_of(task);
             waiting_record(questions, &answers, attempts, None, once)
+        } else {
+            TaskRecord::Started { attempts, once }
         };
         record.handled(self.failure_of(task.slot))
     }

@@ -25,6 +25,8 @@ pub(crate) struct Restored<S: State> {
     /// The slots and nodes of the updates that made it.
     pub(crate) applied: Vec<(u32, NodeName)>,
     pub(crate) state: S,
+    /// The channels of which the state has a stored value.
+    pub(crate) present: ChannelSet,
     pub(crate) tasks: Vec<RestoredTask<S>>,
     pub(crate) since_snapshot: SinceSnapshot,
     /// The stored data of channels that the state does not have.
@@ -345,6 +347,7 @@ pub(super) fn restore<S: State>(
         }
         since_snapshot.count(folded, bytes);
     }
+    let present = reader.present;
     let mut restored = Vec::with_capacity(tasks.len());
     for (slot, record) in tasks {
         let update = match &record {
@@ -363,7 +366,7 @@ pub(super) fn restore<S: State>(
     }
     require(&reader.state, reader.present.union(written), Some((thread, id)))?;
     let ThreadDecoder { state, unknown, made, .. } = reader;
-    Ok(Restored { meta, head, applied, state, tasks: restored, since_snapshot, unknown, made })
+    Ok(Restored { meta, head, applied, state, present, tasks: restored, since_snapshot, unknown, made })
 }
 
 /// Returns the checkpoints of the subgraphs that those of a checkpoint's finished tasks called whose result

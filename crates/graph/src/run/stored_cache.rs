@@ -54,8 +54,8 @@ struct StoredResult {
 struct Storeless;
 
 impl<S: State> Driver<S> {
-    /// Looks up the cached result of a task. Tasks with answers, and error handlers, are never cached: the
-    /// key does not include the answer or the failure.
+    /// Looks up the cached result of a task. Tasks that waited for an answer or an update, and error handlers, are never cached:
+    /// the key includes neither those nor the failure.
     pub(super) fn look_up(
         &self,
         task: Task,
@@ -63,7 +63,7 @@ impl<S: State> Driver<S> {
         item: Option<Arc<str>>,
     ) -> Result<(Option<Written<S>>, Lookup), Panicked> {
         let slot = task.id.slot;
-        if !self.cx.interrupts.answers_of(task.id).is_empty() || self.failure_of(slot).is_some() {
+        if self.has_waited(task.id) || self.failure_of(slot).is_some() {
             return Ok((None, Lookup::None));
         }
         match cache.find(&self.state, item, self.cx.clock.now_ms())? {

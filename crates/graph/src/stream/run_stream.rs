@@ -35,10 +35,10 @@ use crate::{Event, Outcome, RunError, State, own_task::OwnTask};
 /// the oldest event is dropped for each new one, and [`Event::Lagged`] replaces the dropped ones with their
 /// number. Interrupts, discarded tasks and the outcome are never dropped. While its buffer is more than half
 /// full, the run waits for the consumer, as long as that takes events. Events are therefore only lost if the
-/// consumer takes none for a second, or if a node emits more than half a buffer without waiting.
+/// consumer takes none for ten seconds, or if a node emits more than half a buffer without waiting.
 ///
 /// Dropping the stream cancels the run immediately and leaves the thread resumable. If the run is being
-/// polled on another thread, the drop waits for up to a second; after that the run ends by itself after the
+/// polled on another thread, the drop waits for up to ten seconds; after that the run ends by itself after the
 /// poll.
 ///
 /// # Panics

@@ -4,14 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 use superstep::{
-    Answers, CompiledGraph, Cx, END, Log, MemoryCheckpointer, NodeError, NodeFailure, NodeOptions, Retries,
-    RetryPolicy, START, State, StateGraph,
+    Answers, CompiledGraph, Cx, END, Log, MemoryCheckpointer, NodeError, NodeFailure, NodeOptions,
+    OnUnfinished, Retries, RetryPolicy, START, State, StateGraph,
     checkpoint::text::{self, ExportOptions},
     replay::ReplayError,
     thread::AsNode,
 };
 
 use super::{Outside, Ticks};
+use crate::support::{line, say};
 
 #[derive(State, Clone, Debug, Default)]
 struct Order {
@@ -229,6 +230,32 @@ async fn failures_of_a_node_and_of_its_handler_are_replayed_and_recorded_again()
     assert_eq!(again.thread("t").state().await.unwrap().values.log, end.log);
     again.thread("t").replay().run().await.unwrap().assert_same();
     assert_eq!(outside.times(), 1);
+}
+
+/// A run that is recorded again has no reason to stop.
+#[tokio::test]
+async fn a_run_whose_tasks_the_next_input_discarded_is_not_recorded_again() {
+    let target = async |discards: bool| {
+        let store = Arc::new(MemoryCheckpointer::new());
+        let graph = line(&["a", "b"]).with_checkpointer(store);
+        let thread = graph.thread("t").on_unfinished(OnUnfinished::Discard);
+        thread.break_before(["b"]).run(say("1")).await.unwrap();
+        if !discards {
+            thread.resume().await.unwrap();
+        }
+        let end = thread.run(say("2")).await.unwrap().state;
+        let target = Arc::new(MemoryCheckpointer::new());
+        graph.thread("t").replay().rerecord(target.clone()).await.map(|()| (end, target))
+    };
+    match target(true).await {
+        Err(ReplayError::NotRerecorded { missing, .. }) => {
+            assert_eq!(missing, "the end of a run whose tasks the next input discarded");
+        }
+        other => panic!("{other:?}"),
+    }
+    let (end, target) = target(false).await.unwrap();
+    let again = line(&["a", "b"]).with_checkpointer(target);
+    assert_eq!(again.thread("t").state().await.unwrap().values, end);
 }
 
 #[tokio::test]

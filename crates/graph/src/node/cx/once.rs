@@ -160,9 +160,9 @@ impl Cx {
         effects.put(self.0.task, name, json.clone());
     }
 
-    /// Returns the name of the task among those of its run.
+    /// Returns the name of the task among those of its run, also after an external update that leaves it pending.
     pub(crate) fn task_name(&self) -> String {
-        let TaskId { step, slot } = self.0.task;
+        let TaskId { step, slot } = self.first_task();
         format!("{}:{step}.{slot}", self.node())
     }
 

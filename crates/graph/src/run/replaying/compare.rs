@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use superstep_checkpoint::{AppliedTask, RecordedTarget, TaskRecord, internal::own::STATE};
 use superstep_engine::{Control, NodeName, START};
 use superstep_state::{
-    RawJson, StoredUpdate,
+    Channel, RawJson, StoredUpdate,
     internal::{ThreadDecoder, keys},
 };
 
@@ -187,10 +187,15 @@ impl Replaying {
         let folded = fingerprints(run.state, run.written);
         let Some(stored) = next.metadata.get(STATE).and_then(Value::as_object) else { return Ok(()) };
         let position = |channel: &str| run.state.channels().iter().position(|known| *known.name == *channel);
-        // For a channel that the state no longer has, the writes are compared.
+        // For a channel that the state no longer has, or has in another version, the writes are compared.
+        let is_migrated = |position: usize| {
+            let tasks = progress.expected.tasks.values().filter_map(|task| task.update.as_ref());
+            tasks.into_iter().any(|update| is_of_another_version(update, &run.state.channels()[position]))
+        };
         let different = stored.iter().find_map(|(channel, value)| {
             let is_different = folded.get(channel) != Some(value);
-            is_different.then(|| Some((position(channel)?, channel, value)))?
+            let position = is_different.then(|| position(channel))??;
+            (!is_migrated(position)).then_some((position, channel, value))
         });
         if let Some((position, channel, expected)) = different {
             let got = run.state.encode(position).ok();
@@ -225,6 +230,18 @@ impl Replaying {
         let read = reader.record(0, update);
         read.map_err(|unfit| unfit_error(unfit, &self.cursor.thread, checkpoint, "an update"))
     }
+}
+
+/// Returns whether an update has a write of this channel that was stored with another version of it.
+fn is_of_another_version(update: &StoredUpdate, channel: &Channel) -> bool {
+    if !update.touches(&channel.name) {
+        return false;
+    }
+    let json = update.json().ok();
+    let entries: Option<Map<String, Value>> = json.and_then(|json| serde_json::from_str(&json).ok());
+    let stored =
+        entries.as_ref().and_then(|entries| entries.get(keys::VERSIONS)?.get(&*channel.name)?.as_u64());
+    stored.unwrap_or(1) != u64::from(channel.version)
 }
 
 /// Returns the targets of the tasks of a superstep, by slot. The items that they sent are those of the next superstep, in the
