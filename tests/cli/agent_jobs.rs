@@ -127,7 +127,7 @@ async fn a_worker_that_runs_once_gives_its_jobs_back_at_the_first_signal() {
     received(&model, 1).await;
     running.signal("TERM");
     let ran = running.end().await;
-    let told = "\nstopping; once more to stop at once\nstopped after 0 runs\n";
+    let told = "\nstopping; press Ctrl-C again to stop at once\nstopped after 0 runs\n";
     assert!(ran.code == Some(0) && ran.stderr.ends_with(told), "{ran:?}");
     let listed = user.run(&["jobs", "list", "--json"]).await.ok().lines();
     assert_eq!((listed.len(), &listed[0]["state"]), (1, &"queued".into()), "{listed:?}");

@@ -317,7 +317,7 @@ mod tests {
             env.insert("KEY".to_owned(), "${CARGO_MANIFEST_DIR}".to_owned());
             env.insert("LEVEL".to_owned(), "info".to_owned());
         }
-        McpServer::connect("s", config).await.unwrap()
+        McpServer::connect("s", config).await.expect("it connects")
     }
 
     #[tokio::test]

@@ -137,7 +137,7 @@ fn discarded_attempts_do_not_make_a_request_larger() {
         [(called().usage(400, 5), 400, 1200, false), (called(), 700, 1500, true)]
     {
         let answers = [half(), half(), called.done(), txt("done")];
-        let ran = f36(answers).config(|config| ReactConfig { retry: retry.clone(), ..config });
+        let ran = f36(answers).config(|config| ReactConfig { retry, ..config });
         let ran = ran.config(|config| ReactConfig { context: context(900, config.context.layers), ..config });
         let ran = ran.play();
         assert_eq!((ran.requests.len(), compacted(&ran).len(), ran.reply()), (4, 0, "done"));

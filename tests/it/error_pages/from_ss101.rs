@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep::{
     Cx, END, Log, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy, Route, START, State, StateGraph,
-    WorkerRef, error::NoRoute, prelude::Command,
+    WorkerRef, error::NoRoute, prelude::Command, thread::AsNode,
 };
 
 use super::setup::{
@@ -171,6 +171,22 @@ async fn ss104() -> Done {
             assert_fails("SS104", graph.compile()?.run(Chat::update()).await);
         }
     }
+
+    let mut graph = empty();
+    let [answer] = nodes(&mut graph, ["answer"]);
+    let review = graph
+        .add_routing_node("review", async |_: Chat, _: Cx| Command::<Chat, Next>::new().goto(Next::Finish));
+    graph.add_edge(START, review);
+    graph.add_routes(review, move |next| match next {
+        Next::Tools => answer,
+        Next::Finish => END,
+    });
+    graph.add_edge(answer, END);
+    let thread = stored(graph).thread("t");
+    thread.run(Chat::update()).await?;
+    assert_fails("SS104", thread.update_as("review", Chat::update().note("reviewed by hand")).await);
+    thread.update_as(AsNode::End, Chat::update().note("reviewed by hand")).await?;
+    thread.resume_with(Command::new().goto("answer")).await?; // instead of `update_as("review", ..)`
     Ok(())
 }
 
