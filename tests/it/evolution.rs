@@ -487,7 +487,12 @@ async fn a_thread_from_before_a_version_is_replayed() {
     let store = Arc::new(MemoryCheckpointer::new().keeping_values(false));
     let mut older = StateGraph::<Minutes>::new("g");
     let a = older.add_node("a", async |_: Minutes, _: Cx| Minutes::update().worked(2).log(["a"]));
+    // Two updates that write one channel are stored one behind the other.
+    let b = older.add_node("b", async |_: Minutes, _: Cx| {
+        Minutes::update().log(["b"]).then(Minutes::update().log(["c"]).worked(3))
+    });
     older.add_edge(START, a);
+    older.add_edge(a, b);
     let older = older.compile().unwrap().with_checkpointer(store.clone());
     older.thread("t").run(Minutes::update().worked(1)).await.unwrap();
     let replayed = async |worked: i64, word: &'static str| {
@@ -495,7 +500,11 @@ async fn a_thread_from_before_a_version_is_replayed() {
         let a = graph.add_node("a", move |_: Seconds, _: Cx| async move {
             Seconds::update().worked(worked).log([word])
         });
+        let b = graph.add_node("b", async |_: Seconds, _: Cx| {
+            Seconds::update().log(["b"]).then(Seconds::update().log(["c"]).worked(180))
+        });
         graph.add_edge(START, a);
+        graph.add_edge(a, b);
         let graph = graph.compile().unwrap().with_checkpointer(store.clone());
         graph.thread("t").replay().run().await.unwrap()
     };

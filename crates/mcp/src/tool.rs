@@ -83,6 +83,10 @@ impl McpTool {
             biased;
             () = cx.cancel.cancelled() => return failed("cancelled".to_owned()),
             connection = self.link.connection() => connection,
+            // The start for another call, and one for this call.
+            () = sleep(self.link.config.start_timeout.saturating_mul(2)) => {
+                return failed(format!("the MCP server `{server}` did not start in time"));
+            }
         };
         let connection = match connection {
             Ok(connection) => connection,
@@ -239,8 +243,8 @@ impl Tool for McpTool {
     }
 
     fn behaviour(&self) -> Behaviour {
-        // A start of the server and each sent call have limits of their own. The wait for other calls is not the time of
-        // this one.
+        // The wait for a start of the server and each sent call have limits of their own. The wait for other calls is not the
+        // time of this one.
         let timeout = Some(Duration::MAX);
         Behaviour { idempotent: self.is_repeatable(), timeout, ..Behaviour::default() }
     }

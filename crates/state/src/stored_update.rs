@@ -13,7 +13,7 @@ use std::{any::Any, borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::{
-    Map, Value,
+    Value,
     value::{RawValue, to_raw_value},
 };
 use superstep_engine::ChannelSet;
@@ -186,13 +186,19 @@ impl StoredUpdate {
         Ok((recorded, update))
     }
 
-    /// Returns whether it writes or clears a channel; an update that is not an object does neither.
+    /// Returns whether it, or an update that follows in it, writes or clears a channel; an update that is not an object does
+    /// neither.
     pub fn touches(&self, channel: &str) -> bool {
-        let entries = self.json().and_then(|json| serde_json::from_str::<Map<String, Value>>(&json));
-        let entries = entries.unwrap_or_default();
-        let cleared = entries.get(keys::CLEAR).and_then(Value::as_array);
-        entries.contains_key(channel) || cleared.is_some_and(|names| names.iter().any(|name| name == channel))
+        let update = self.json().and_then(|json| serde_json::from_str::<Value>(&json));
+        update.is_ok_and(|update| touches(&update, channel))
     }
+}
+
+fn touches(update: &Value, channel: &str) -> bool {
+    let list = |entry: &str| update[entry].as_array().into_iter().flatten();
+    update.get(channel).is_some()
+        || list(keys::CLEAR).any(|name| name == channel)
+        || list(keys::THEN).any(|later| touches(later, channel))
 }
 
 /// Returns whether an update begins with versions, as `StoredUpdate::write` writes them.

@@ -383,15 +383,21 @@ fn a_result_whose_hooks_were_cancelled_is_answered_as_interrupted() {
 
 #[test]
 fn text_that_broke_off_is_stored_only_without_hooks_on_responses() {
-    let cut = || Answer::stream().text(["sec"]).delay(100).text(["ret"]).end("stop").done();
+    let cut =
+        || Answer::stream().text(["secret".repeat(9).as_str()]).delay(100).text(["ret"]).end("stop").done();
+    let text = format!(r#"u:"go", a:"{}""#, "secret".repeat(9));
+    let mut spent = Vec::new();
     for (hooks, messages) in [
-        ((|_: &Kit| Hooks::default()) as fn(&Kit) -> Hooks, r#"u:"go", a:"sec""#),
+        ((|_: &Kit| Hooks::default()) as fn(&Kit) -> Hooks, text.as_str()),
         (|kit| noting(kit, ""), r#"u:"go""#),
     ] {
         let scenario = Scenario { hooks, cancel: Cancel::At(50), exact: false, ..Scenario::new([cut()]) };
         let ran = scenario.config(|config| ReactConfig { keep_interrupted: true, ..config }).play_here();
         assert_eq!((ran.messages().as_str(), ran.outcome()), (messages, AgentOutcome::Cancelled));
+        spent.push(ran.state().usage);
     }
+    // Its tokens were spent.
+    assert!(spent[0] == spent[1] && spent[0].output_tokens > 10, "{spent:?}");
 }
 
 /// A tool whose calls run one after the other.

@@ -471,6 +471,25 @@ on_every_store! {
         assert!(thread.state().await.unwrap().next.is_empty());
         let error = failed(thread.update_as("review", say("w")).await).to_string();
         assert!(error.starts_with("SS104: superstep 6: routing node `review` returned no route"), "{error}");
+        // It sends nothing again, so that no join of its workers is reached.
+        let mut graph = StateGraph::<Plain>::new("sends");
+        let sends = graph.add_routing_node("sends", async |_: Plain, _: Cx| {
+            Command::<Plain, Review>::update(say("sends")).goto(Review::Done)
+        });
+        let worker = graph.add_worker("worker", async |_: String, _: Plain, _: Cx| say("worked"));
+        let after = graph.add_node("after", async |_: Plain, _: Cx| say("after"));
+        graph.add_edge(START, sends);
+        graph.add_sends(sends, worker);
+        graph.add_join([worker], after);
+        graph.add_edge(after, END);
+        graph.add_routes(sends, move |route| match route {
+            Review::Ask => after,
+            Review::Done => END,
+        });
+        let thread = backend.keep(graph.compile().unwrap()).thread("sends");
+        thread.run(say("in")).await.unwrap();
+        thread.update(say("u")).await.unwrap();
+        assert!(thread.state().await.unwrap().next.is_empty());
     }
 
     async fn an_update_after_one_by_the_end_leaves_later_tasks_pending(backend: Backend) {

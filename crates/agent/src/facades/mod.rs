@@ -1,7 +1,7 @@
 //! Facades: the agent with the interfaces of other designs.
 //!
 //! Each is an [`Agent`](crate::Agent) with a preset; all run the same graph.
-//! Start at [`Facade`](facade::Facade).
+//! Start at `facade::Facade`.
 
 pub mod agentscope;
 pub mod cococat;

@@ -85,8 +85,8 @@ pub enum StepEvent {
         /// The error that the model receives, or the reason for not running the call.
         error: String,
     },
-    /// A step ended: a response of the model with text or calls, and the results of the calls. The last one also ends if there is
-    /// no such response.
+    /// A step ended: a response of the model that streams text, or whose calls run or are refused, and the results of the calls.
+    /// The last one also ends if there is no such response.
     FinishStep {
         /// The next step.
         next: NextStep,
@@ -108,7 +108,9 @@ pub struct Running<'a> {
     turn: Turn,
     events: VecDeque<StepEvent>,
     is_in_step: bool,
-    /// The agent was visited again: another step begins if it calls the model.
+    /// The step has text or calls.
+    has_content: bool,
+    /// The agent was visited again after a step with content: another step begins with the next text or call.
     is_revisited: bool,
     parts: Option<&'a mut Vec<Part>>,
 }
@@ -148,7 +150,7 @@ impl Running<'_> {
     fn emit(&mut self, event: AgentEvent) {
         let step = match event {
             AgentEvent::NodeStart { .. } => {
-                self.is_revisited = std::mem::replace(&mut self.is_in_step, true);
+                (self.is_in_step, self.is_revisited) = (true, self.has_content);
                 return;
             }
             AgentEvent::LlmToken { token, .. } => {
@@ -168,6 +170,7 @@ impl Running<'_> {
         if std::mem::take(&mut self.is_revisited) {
             self.events.push_back(StepEvent::FinishStep { next: NextStep::Continue });
         }
+        self.has_content = true;
         self.events.extend(step);
     }
 }
@@ -271,7 +274,14 @@ fn running<'a>(
     parts: Option<&'a mut Vec<Part>>,
 ) -> Running<'a> {
     let turn = facade.begin(input(query), options);
-    Running { turn, events: VecDeque::new(), is_in_step: false, is_revisited: false, parts }
+    Running {
+        turn,
+        events: VecDeque::new(),
+        is_in_step: false,
+        has_content: false,
+        is_revisited: false,
+        parts,
+    }
 }
 
 /// Returns the default system prompt of [`ReactLoop`]: think, act and observe in turn.

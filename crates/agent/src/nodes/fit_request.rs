@@ -111,8 +111,14 @@ impl<'a> RequestSpace<'a> {
         let hints = hints.map(|hint| counter.message(&Message::user(hint)));
         Usage {
             input_tokens: hints.fold(size, u64::saturating_add),
-            output_tokens: counter.message(answer).saturating_add(counter.text(&answer.reasoning)),
+            output_tokens: self.output_tokens(answer),
         }
+    }
+
+    /// Estimates the tokens of a response.
+    pub(super) fn output_tokens(&self, answer: &Message) -> u64 {
+        let counter = &self.deps.counter;
+        counter.message(answer).saturating_add(counter.text(&answer.reasoning))
     }
 
     /// Records that the model has responded, and the size of the request as the provider reports it.

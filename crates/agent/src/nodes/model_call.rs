@@ -115,7 +115,14 @@ impl ModelCall {
         if let End::Answered(answered) = &mut end {
             answered.usage = self.attempts.current;
         }
-        RecordedResponse { end, requests, streamed, tokens: self.attempts.into_tokens(), unreported }
+        RecordedResponse {
+            end,
+            requests,
+            streamed,
+            tokens: self.attempts.into_tokens(),
+            unreported,
+            withheld: None,
+        }
     }
 }
 

@@ -113,7 +113,8 @@ impl PlannedCall<'_> {
         let unreported = recorded.unreported;
         let mut guess = match &recorded.end {
             End::Cancelled { partial } | End::OutOfTime { partial } if unreported => {
-                self.room.estimate_stopped(&self.call, partial)
+                let guess = self.room.estimate_stopped(&self.call, partial);
+                Usage { output_tokens: recorded.withheld.unwrap_or(guess.output_tokens), ..guess }
             }
             _ => Usage::default(),
         };
@@ -198,6 +199,7 @@ impl PlannedCall<'_> {
             true => Message::assistant(""),
             false => model_call.answer.partial(),
         };
+        let mut withheld = has_post.then(|| model_call.answer.partial());
         let ended = match ended {
             Some(Ok(())) if model_call.answer.is_finished() => {
                 Some(std::mem::take(&mut model_call.answer).finish())
@@ -211,6 +213,7 @@ impl PlannedCall<'_> {
             Some(Ok(response)) => {
                 let calls = response.message.tool_calls.len();
                 let about = (&*message, requests);
+                withheld = has_post.then(|| response.message.clone());
                 match reasoning_hooks::after(deps, read_again.as_ref(), response, about, &mut streamed, cx)
                     .await
                 {
@@ -223,7 +226,10 @@ impl PlannedCall<'_> {
             None if out_of_time => End::OutOfTime { partial: partial(&model_call) },
             None => End::Cancelled { partial: partial(&model_call) },
         };
-        let recorded = model_call.into_recorded(end, requests, streamed);
+        let mut recorded = model_call.into_recorded(end, requests, streamed);
+        if let Some(text) = withheld.filter(|_| recorded.unreported) {
+            recorded.withheld = Some(self.room.output_tokens(&text));
+        }
         let cost = deps.config.budget.cost.map(|prices| prices.of(recorded.tokens.total()));
         trace::paid(deps.models.main.name(), cost);
         recorded

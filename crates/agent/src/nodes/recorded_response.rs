@@ -24,6 +24,9 @@ pub(super) struct RecordedResponse {
     /// The last attempt was stopped before its tokens were reported, so that they are estimated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) unreported: bool,
+    /// The estimated tokens of its text, if that is not stored because of the hooks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) withheld: Option<u64>,
 }
 
 /// The end of the call.
@@ -91,6 +94,7 @@ impl RecordedResponse {
             streamed: false,
             tokens: ModelTokens::default(),
             unreported: false,
+            withheld: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use superstep_checkpoint::{
     CheckpointError, CheckpointMeta, RecordedTarget, Source, TaskRecord,
-    internal::own::{STATE, TASK},
+    internal::own::{EDITED, STATE, TASK},
 };
 use superstep_engine::{NodeName, START};
 use superstep_state::StoredUpdate;
@@ -286,8 +286,10 @@ impl Script {
         let Some(first) = all.iter().position(is_of_task) else { return Ok(CallReplay::Never) };
         let others = all[first + 1..].iter().position(|meta| meta.source == Source::Input);
         let after = others.map_or(all.len(), |others| first + 1 + others);
-        // Updates of a finished graph do not belong to the call.
-        let over = all[first..after].iter().position(|meta| meta.control.is_finished());
+        // Updates that were made after the call name the caller's checkpoint, and do not belong to the call.
+        let over = all[first..after]
+            .windows(2)
+            .position(|pair| pair[0].control.is_finished() && pair[1].metadata.contains_key(EDITED));
         let after = over.map_or(after, |over| first + over + 1);
         let before = all[first].parent.and_then(|parent| all.iter().position(|meta| meta.id == parent));
         let done = usize::from(before.is_some());

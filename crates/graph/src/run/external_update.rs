@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use superstep_checkpoint::{AppliedTask, CheckpointMeta, Commit, RecordedTarget, Source, TaskRecord};
-use superstep_engine::{Before, ChannelSet, Control, END, NodeIndex, NodeName, START, Target};
+use superstep_engine::{Before, ChannelSet, Control, END, EngineError, NodeIndex, NodeName, START, Target};
 use superstep_state::{RawJson, StoredUpdate, internal::fold};
 
 use crate::{
@@ -346,11 +346,13 @@ impl<S: State> Change<S> {
             };
             let left_behind = alone.as_ref().unwrap_or(&self.state);
             let targets = targets::targets(&graph.nodes[node.position()], left_behind, self.step, &name)?;
+            let led = graph.topology.check(node, &targets.ends);
             // The node that ran last took its own routes when it ran, and an update has none.
-            if !is_last_run {
-                let led = graph.topology.check(node, &targets.ends);
+            let has_routed = is_last_run && matches!(led, Err(EngineError::NoGoto(_)));
+            if !has_routed {
                 led.map_err(|error| RunError::Route { step: self.step, error })?;
-            } else if self.is_going {
+            }
+            if is_last_run && (self.is_going || has_routed) {
                 // Its successors were planned when it ran: its items are sent, and it has reached its joins.
                 self.led.extend(targets.ends.into_iter().filter(|target| matches!(target, Target::Node(_))));
                 continue;
