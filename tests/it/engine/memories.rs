@@ -431,4 +431,30 @@ on_every_store! {
         let replayed = changed.thread("t").replay().run().await.unwrap();
         assert!(replayed.divergence.is_some_and(|found| found.to_string().contains("`ask` in `mem`")));
     }
+
+    async fn a_replay_takes_a_call_as_stored_that_was_updated_before_its_task_finished(backend: Backend) {
+        let mut inner = StateGraph::<Plain>::new("inner");
+        let work = inner.add_node("work", async |_: Plain, _: Cx| say("work"));
+        inner.add_edge(START, work);
+        let inner = inner.compile().unwrap();
+        let fails = Arc::new(AtomicBool::new(true));
+        let mut graph = StateGraph::<Plain>::new("outer");
+        let output = {
+            let fails = fails.clone();
+            move |made: &Plain| {
+                assert!(!fails.load(Ordering::Relaxed), "the first attempt fails after the call");
+                say(&made.said())
+            }
+        };
+        let sub = graph.add_subgraph_with("sub", &inner, |_: &Plain| say("in"), output);
+        graph.add_edge(START, sub);
+        let graph = backend.keep(graph.compile().unwrap());
+        failed(graph.thread("t").run(say("go")).await);
+        fails.store(false, Ordering::Relaxed);
+        graph.thread("t").subgraph::<Plain>(["sub"]).update(say("X")).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
+        assert!(end.state.said().contains('X'), "{}", end.state.said());
+        let replayed = graph.thread("t").replay().run().await.unwrap();
+        assert_eq!((replayed.divergence.map(|found| found.to_string()), replayed.taken), (None, 1));
+    }
 }
