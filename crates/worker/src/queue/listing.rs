@@ -1,7 +1,7 @@
 //! The list of jobs.
 //!
-//! What a job is about is in its JSON, which is read here and not by the database: PostgreSQL stores JSON that its own functions
-//! reject, such as a text with `\u0000`, and one such job would then be an error of the whole list.
+//! The thread and the work of a job are read from its JSON here, and not by the database: PostgreSQL stores JSON that its own
+//! functions reject, such as a text with `\u0000`, and one such job would then be an error of the whole list.
 //!
 //! Start at [`Queue::list`].
 
