@@ -23,6 +23,11 @@
 //!
 //! Each folder uses only those below it.
 
+#![cfg_attr(
+    not(feature = "full"),
+    allow(dead_code, reason = "what only the commands of absent features use")
+)]
+
 /// The code of the page about programs of one's own, which is compiled with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/own-program.md")]

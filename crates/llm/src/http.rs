@@ -1,8 +1,13 @@
 //! Parts shared by clients that send a key to a server.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
-use reqwest::{Client, Url, redirect::Policy};
+use reqwest::{Client, ClientBuilder, Url, redirect::Policy};
+use rustls::{
+    ClientConfig,
+    crypto::{CryptoProvider, ring},
+};
+use rustls_platform_verifier::BuilderVerifierExt as _;
 
 use crate::wire::excerpt;
 
@@ -27,13 +32,33 @@ pub fn base_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
+/// The failure to create an HTTP client, of TLS or of the client.
+pub type ClientError = Box<dyn Error + Send + Sync>;
+
+/// Begins an HTTP client with the certificate authorities of the operating system, and the process's default cryptography, or ring if
+/// there is none. `reqwest::Client::builder` panics without a default.
+///
+/// # Errors
+/// TLS is not available, for example because the system has no certificate authorities.
+pub fn client_builder() -> Result<ClientBuilder, ClientError> {
+    let provider = CryptoProvider::get_default().cloned();
+    let tls =
+        ClientConfig::builder_with_provider(provider.unwrap_or_else(|| Arc::new(ring::default_provider())))
+            .with_safe_default_protocol_versions()?
+            .with_platform_verifier()?
+            .with_no_client_auth();
+    #[expect(clippy::disallowed_methods, reason = "the others use this one")]
+    let client = Client::builder();
+    Ok(client.tls_backend_preconfigured(tls))
+}
+
 /// Creates a client for a server. It follows no redirects, and uses the proxies of the environment except for
 /// loopback addresses.
 ///
 /// # Errors
 /// If TLS is not available.
-pub fn client(url: &Url, connect_timeout: Duration) -> Result<Client, reqwest::Error> {
-    let client = Client::builder()
+pub fn client(url: &Url, connect_timeout: Duration) -> Result<Client, ClientError> {
+    let client = client_builder()?
         .connect_timeout(connect_timeout)
         // A redirect turns a POST into a GET, or sends the key elsewhere.
         .redirect(Policy::none())
@@ -43,7 +68,8 @@ pub fn client(url: &Url, connect_timeout: Duration) -> Result<Client, reqwest::E
         .no_deflate()
         .no_zstd()
         .user_agent(concat!("superstep/", env!("CARGO_PKG_VERSION")));
-    if is_loopback(url) { client.no_proxy().build() } else { client.build() }
+    let client = if is_loopback(url) { client.no_proxy() } else { client };
+    Ok(client.build()?)
 }
 
 /// Returns the last cause of an error, which is the informative one; those above it repeat the address.

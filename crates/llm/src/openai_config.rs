@@ -81,7 +81,7 @@ pub enum OpenAiConfigError {
     },
     /// The HTTP client cannot be created.
     #[error("the HTTP client cannot be made")]
-    Client(#[source] reqwest::Error),
+    Client(#[source] crate::http::ClientError),
 }
 
 crate::debug_by_chain!(OpenAiConfigError);

@@ -18,7 +18,7 @@ use rmcp::{
         streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
-use superstep_llm::timers::check_timers;
+use superstep_llm::{http::client_builder, timers::check_timers};
 use tokio::{
     io::AsyncReadExt,
     process::{ChildStderr, Command},
@@ -177,8 +177,9 @@ fn client() -> Result<Client, String> {
             attempt.follow()
         }
     });
-    let client = Client::builder().pool_idle_timeout(KEPT_OPEN).redirect(same_server).build();
-    client.map_err(|cause| format!("HTTP cannot be spoken: {cause}"))
+    let failed = |cause: &dyn std::fmt::Display| format!("cannot create an HTTP client: {cause}");
+    let client = client_builder().map_err(|cause| failed(&cause))?;
+    client.pool_idle_timeout(KEPT_OPEN).redirect(same_server).build().map_err(|cause| failed(&cause))
 }
 
 /// The end of a program's stderr, for error messages.

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use clap::{Arg, Args, Command, Subcommand, builder::NonEmptyStringValueParser};
-use superstep::{
-    agent::config::{PermissionRule, Permit},
-    worker::JobId,
-};
+use superstep::agent::config::{PermissionRule, Permit};
+#[cfg(feature = "postgres")]
+use superstep::worker::JobId;
 
 use crate::args::{
     db::{DbArg, VARIABLE, database},
@@ -14,6 +13,10 @@ use crate::args::{
     shared::{AgentArgs, LocationArgs, OwnDatabaseArgs},
     values::{Stdin, age, new_thread_name, schedule_name, stdin, thread_name},
 };
+
+/// The number of a job, which a build without PostgreSQL only parses.
+#[cfg(not(feature = "postgres"))]
+type JobId = i64;
 
 /// Describes `--db` of the commands that need a server, and of those below them.
 pub(crate) fn on_server(command: Command) -> Command {

@@ -8,12 +8,11 @@ use std::{
 use serde_json::json;
 use superstep::{
     Checkpointer, History, Store, ThreadId,
-    postgres::PostgresStore,
     sealed::{
         KeyProvider, KeyRing, MasterKey, Rekeyed, SealOptions, SealedCheckpointer, SealedStore, SystemRandom,
     },
     sqlite::SqliteStore,
-    store::{StoreError, StoreOptions},
+    store::StoreError,
 };
 
 use crate::{
@@ -121,10 +120,7 @@ async fn rekey_items(location: &Location) -> Result<bool, Failure> {
             }
             sealed(Arc::new(SqliteStore::open(file).map_err(failed)?)).rekey().await
         }
-        Db::Server(server) => {
-            let open = server.open()?;
-            sealed(Arc::new(PostgresStore::beside(&open, StoreOptions::default()))).rekey().await
-        }
+        Db::Server(server) => sealed(server.items()?).rekey().await,
     };
     rekeyed.map_err(failed)
 }

@@ -2,13 +2,16 @@
 //!
 //! Start at [`run::run`].
 
+#[cfg_attr(not(feature = "postgres"), path = "no_agent_jobs.rs")]
 pub(crate) mod agent_jobs;
 pub(crate) mod db;
 pub(crate) mod diff;
 pub(crate) mod dream;
 pub(crate) mod export;
 pub(crate) mod history_tree;
+#[cfg(feature = "postgres")]
 pub(crate) mod jobs;
+#[cfg_attr(not(feature = "encryption"), path = "no_keys.rs")]
 pub(crate) mod keys;
 pub(crate) mod memory;
 pub(crate) mod new;
@@ -17,6 +20,7 @@ pub(crate) mod presets;
 pub(crate) mod replay;
 pub(crate) mod revert;
 pub(crate) mod run;
+#[cfg(feature = "postgres")]
 pub(crate) mod schedules;
 pub(crate) mod show;
 pub(crate) mod steer;
@@ -24,5 +28,6 @@ pub(crate) mod thread_admin;
 pub(crate) mod threads;
 pub(crate) mod tools;
 pub(crate) mod watch;
+#[cfg_attr(not(feature = "postgres"), path = "no_worker.rs")]
 pub(crate) mod worker;
 mod writes;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use serde::Deserialize;
+use superstep::llm::http::client_builder;
 
 use crate::output::text::printable_line;
 
@@ -43,8 +44,9 @@ pub(crate) async fn find(list: Option<&str>) -> Result<Vec<Local>, String> {
     let entries = list.unwrap_or(USUAL).split(',').map(str::trim).filter(|entry| !entry.is_empty());
     let servers: Vec<_> =
         entries.map(|entry| server(entry).ok_or(entry.to_owned())).collect::<Result<_, _>>()?;
-    let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
-    let Ok(client) = client.timeout(PATIENCE).build() else { return Ok(Vec::new()) };
+    let Ok(client) = client_builder() else { return Ok(Vec::new()) };
+    let client = client.no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(PATIENCE);
+    let Ok(client) = client.build() else { return Ok(Vec::new()) };
     let asked = servers.into_iter().map(|(name, url)| ask(&client, name, url));
     let answers: Vec<_> = stream::iter(asked).buffered(8).collect().await;
     Ok(answers.into_iter().flatten().collect())

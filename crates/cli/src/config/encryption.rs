@@ -1,8 +1,12 @@
 //! The keys of encrypted databases, from the environment.
 
-use std::env;
+use std::{env, sync::Arc};
 
-use superstep::sealed::{KeyRing, MasterKey, SealOptions};
+pub(crate) use superstep::sealed::SealOptions;
+use superstep::{
+    Checkpointer, Store,
+    sealed::{KeyRing, MasterKey, SealedCheckpointer, SealedStore},
+};
 
 use crate::output::exit::Failure;
 
@@ -37,6 +41,16 @@ pub(crate) fn options() -> Result<SealOptions, Failure> {
         ring = ring.with_old(key(OLD_KEY, old)?);
     }
     Ok(SealOptions { required, ..SealOptions::encrypted(ring) })
+}
+
+/// Puts the encryption in front of a checkpointer. Without a key it refuses encrypted threads.
+pub(crate) fn seal_threads(store: Arc<dyn Checkpointer>, options: &SealOptions) -> Arc<dyn Checkpointer> {
+    Arc::new(SealedCheckpointer::new(store, options.clone()))
+}
+
+/// Puts the encryption in front of a store. Without a key it refuses encrypted items.
+pub(crate) fn seal_items(store: impl Store) -> Result<Arc<dyn Store>, Failure> {
+    Ok(Arc::new(SealedStore::new(store, options()?)))
 }
 
 /// Refuses to store something that is never encrypted, if encryption is required. `what` is the subject of the message.

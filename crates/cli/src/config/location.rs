@@ -9,8 +9,6 @@ use std::{
 use superstep::{
     CheckpointId, Checkpointer, ThreadId,
     checkpoint::CheckpointError,
-    postgres::PostgresOptions,
-    sealed::{SealOptions, SealedCheckpointer},
     sqlite::{SqliteCheckpointer, SqliteOptions, Synchronous},
     tools::make_private_folder,
 };
@@ -20,7 +18,13 @@ use crate::{
         db::{DbArg, VARIABLE},
         shared::LocationArgs,
     },
-    config::{encryption, place::Db, private, remembered::Remembered, trust::Decided},
+    config::{
+        encryption::{self, SealOptions},
+        place::Db,
+        private,
+        remembered::Remembered,
+        trust::Decided,
+    },
     output::{
         exit::{Exit, Failure},
         text::quoted,
@@ -77,7 +81,8 @@ impl Location {
     }
 
     /// Returns the options of the server; `None` for a database in a file.
-    pub(crate) fn server_options(&self) -> Option<&PostgresOptions> {
+    #[cfg(feature = "postgres")]
+    pub(crate) fn server_options(&self) -> Option<&superstep::postgres::PostgresOptions> {
         match &self.db {
             Db::File(_) => None,
             Db::Server(server) => Some(&server.options),
@@ -91,7 +96,7 @@ impl Location {
 
     /// Puts the encryption in front of a checkpointer. Without a key it refuses encrypted threads.
     fn sealed(&self, store: Arc<dyn Checkpointer>) -> Arc<dyn Checkpointer> {
-        Arc::new(SealedCheckpointer::new(store, self.sealing.clone()))
+        encryption::seal_threads(store, &self.sealing)
     }
 
     /// Returns whether the user named the tools' folder.
@@ -249,11 +254,7 @@ impl Location {
                 let is_new = !file.exists();
                 Ok((Arc::new(SqliteCheckpointer::open(self.made(file)?)?), is_new))
             }
-            Db::Server(server) => {
-                let open = server.open()?;
-                let is_new = open.is_new();
-                Ok((open, is_new))
-            }
+            Db::Server(server) => Ok(server.open_or_create()?),
         }
     }
 

@@ -19,7 +19,6 @@ use superstep::{
     },
     llm::Tool,
     memory::{HistoryFiles, Mem0Form, MemoryFiles, StoreMemory, memory_tools},
-    sealed::SealedStore,
     sqlite::SqliteStore,
     store::StoreError,
 };
@@ -230,14 +229,16 @@ impl Memory {
     /// Returns its database with the encryption; `None` if there is none yet.
     ///
     /// # Errors    It cannot be opened, or is not a database.
-    pub(crate) fn sealed_store(&self, cwd: &Path) -> Result<Option<SealedStore>, Failure> {
+    #[cfg(feature = "encryption")]
+    pub(crate) fn sealed_store(&self, cwd: &Path) -> Result<Option<superstep::sealed::SealedStore>, Failure> {
         if self.store != Kind::Sqlite {
             return Err(Failure::usage(
                 "only a memory with `store = \"sqlite\"` is encrypted; name it with `--config`",
             ));
         }
         let Some(path) = self.existing(cwd)? else { return Ok(None) };
-        sealed(SqliteStore::open(path)).map(Some)
+        let store = opened(SqliteStore::open(path))?;
+        Ok(Some(superstep::sealed::SealedStore::new(store, encryption::options()?)))
     }
 
     /// Returns the history from which it is made: always in the state folder, because the tools' folder may
@@ -278,14 +279,12 @@ impl Memory {
     }
 }
 
-fn stored(opened: Result<SqliteStore, StoreError>) -> Result<Arc<dyn LongTermMemory>, Failure> {
-    Ok(Arc::new(StoreMemory::new(Arc::new(sealed(opened)?))))
+fn stored(store: Result<SqliteStore, StoreError>) -> Result<Arc<dyn LongTermMemory>, Failure> {
+    Ok(Arc::new(StoreMemory::new(encryption::seal_items(opened(store)?)?)))
 }
 
-/// Puts the encryption in front of a database. Without a key it refuses encrypted entries.
-fn sealed(opened: Result<SqliteStore, StoreError>) -> Result<SealedStore, Failure> {
-    let store = opened.map_err(|error| Failure::caused(Exit::Database, &error))?;
-    Ok(SealedStore::new(store, encryption::options()?))
+fn opened(store: Result<SqliteStore, StoreError>) -> Result<SqliteStore, Failure> {
+    store.map_err(|error| Failure::caused(Exit::Database, &error))
 }
 
 /// Returns an empty memory, for graphs that are only shown.

@@ -6,6 +6,7 @@ mod agent;
 pub(crate) mod configuration;
 mod database;
 pub(crate) mod discover;
+#[cfg_attr(not(feature = "encryption"), path = "no_encryption.rs")]
 pub(crate) mod encryption;
 pub(crate) mod file;
 pub(crate) mod location;
@@ -14,6 +15,8 @@ mod misfit;
 pub(crate) mod model;
 mod own_database;
 pub(crate) mod place;
+#[cfg_attr(not(feature = "postgres"), path = "no_postgres.rs")]
+pub(crate) mod postgres;
 pub(crate) mod private;
 pub(crate) mod profile;
 pub(crate) mod remembered;

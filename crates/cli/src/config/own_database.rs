@@ -6,10 +6,14 @@
 
 use std::sync::Arc;
 
-use superstep::{Checkpointer, ThreadId, postgres::PostgresOptions};
+#[cfg(feature = "postgres")]
+use superstep::postgres::PostgresOptions;
+use superstep::{Checkpointer, ThreadId};
 
+#[cfg(feature = "postgres")]
+use crate::config::encryption;
 use crate::{
-    config::{encryption, location::Location, remembered::Remembered, trust::Decided},
+    config::{location::Location, remembered::Remembered, trust::Decided},
     output::exit::Failure,
 };
 
@@ -52,6 +56,7 @@ impl Location {
     /// Returns the options of the server that has the jobs.
     ///
     /// # Errors    The database is a file.
+    #[cfg(feature = "postgres")]
     pub(crate) fn queue(&self) -> Result<PostgresOptions, Failure> {
         self.server_options().cloned().ok_or_else(|| {
             let named = match self.has_own_db() {
@@ -67,6 +72,7 @@ impl Location {
     /// Returns the options of the server for jobs with inputs or answers.
     ///
     /// # Errors    The database is a file, or encryption is required.
+    #[cfg(feature = "postgres")]
     pub(crate) fn queue_of_inputs(&self) -> Result<PostgresOptions, Failure> {
         let queue = self.queue()?;
         encryption::refuse_readable("the inputs and answers of jobs are", "run the thread without a job")?;

@@ -130,7 +130,7 @@ impl Decided {
             }
             Db::Server(server) => {
                 let identity = server.identity()?.map(|identity| format!("{SERVER}{identity}").into());
-                (identity, Some(server.name.clone()))
+                (identity, Some(server.name().to_owned()))
             }
         };
         let (Some(real), Some(file)) = (real, identity) else {

@@ -5,7 +5,9 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Map, Value};
-use superstep::{Checkpointer, CompiledGraph, RunOptions, State, drawing::Drawing, worker::Worker};
+#[cfg(feature = "postgres")]
+use superstep::worker::Worker;
+use superstep::{Checkpointer, CompiledGraph, RunOptions, State, drawing::Drawing};
 
 use crate::{
     graphs::{
@@ -40,6 +42,7 @@ pub(crate) trait AnyGraph: Send + Sync {
     fn initial_state(&self) -> Result<InitialState, Failure>;
 
     /// Adds it to a worker.
+    #[cfg(feature = "postgres")]
     fn add_to(&self, worker: Worker, store: Arc<dyn Checkpointer>) -> Worker;
 
     /// Opens the thread that the options name.
@@ -92,6 +95,7 @@ impl<S: State> AnyGraph for CompiledGraph<S> {
         Ok(InitialState { values: values(self.initial())?, replaced })
     }
 
+    #[cfg(feature = "postgres")]
     fn add_to(&self, worker: Worker, store: Arc<dyn Checkpointer>) -> Worker {
         worker.graph(self.clone().with_checkpointer(store))
     }

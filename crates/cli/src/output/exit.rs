@@ -67,6 +67,11 @@ impl Failure {
         Self::new(Exit::Usage, indented(message.as_ref()))
     }
 
+    /// Creates the failure of something that needs a feature which this build does not have.
+    pub(crate) fn missing_feature(what: &str, feature: &str) -> Self {
+        Self::usage(format!("{what} needs a build with the feature `{feature}`; {}", how_to_add(feature)))
+    }
+
     /// Creates the failure of a system without random numbers.
     pub(crate) fn no_randomness(cause: &dyn fmt::Display) -> Self {
         Self::new(Exit::Failed, format!("the system has no random numbers: {cause}"))
@@ -90,6 +95,13 @@ impl Failure {
         let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {text}");
         self.exit
     }
+}
+
+/// Returns how the program gets a feature.
+pub(crate) fn how_to_add(feature: &str) -> String {
+    format!(
+        "install it with `cargo install --path crates/cli --features {feature}`, or with `full`, which has all"
+    )
 }
 
 impl From<CheckpointError> for Failure {

@@ -2,11 +2,7 @@
 
 use std::{env, fmt, io, str::FromStr};
 
-use superstep::{
-    error::chain,
-    llm::text::printable_line,
-    telemetry::{Telemetry, continue_trace, is_requested},
-};
+use superstep::llm::text::printable_line;
 use tracing::{
     Span,
     field::{Field, Visit},
@@ -24,7 +20,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use super::text::print_note;
+use super::{telemetry::Telemetry, text::print_note};
 
 /// The variable that selects what is logged without `--log`.
 const VARIABLE: &str = "RUST_LOG";
@@ -55,7 +51,7 @@ impl FromStr for LogFilter {
     }
 }
 
-/// The log and the export of a program. Dropping it exports what is left.
+/// The log and the export of a program.
 pub(crate) struct Observed {
     telemetry: Option<Telemetry>,
 }
@@ -63,21 +59,10 @@ pub(crate) struct Observed {
 impl Observed {
     /// Returns the span of a command, which continues the trace of the environment; without a name if nothing is exported.
     pub(crate) fn command(&self, program: &str, command: &str) -> Span {
-        if self.telemetry.is_none() {
-            return Span::none();
-        }
+        let Some(telemetry) = &self.telemetry else { return Span::none() };
         let span = tracing::info_span!("command", program, otel.name = %format_args!("{program} {command}"));
-        continue_trace(&span, |header| env::var(header.to_ascii_uppercase()).ok());
+        telemetry.continue_trace(&span);
         span
-    }
-}
-
-impl Drop for Observed {
-    fn drop(&mut self) {
-        let ended = self.telemetry.take().map_or(Ok(()), Telemetry::end);
-        if let Err(error) = ended {
-            print_note(&chain(&error));
-        }
     }
 }
 
@@ -85,7 +70,7 @@ impl Drop for Observed {
 /// collector. Otherwise it does nothing.
 pub(crate) fn begin(filter: Option<LogFilter>, program: &str) -> Observed {
     let filter = filter.or_else(of_environment);
-    let telemetry = telemetry(program);
+    let telemetry = (!tracing::dispatcher::has_been_set()).then(|| Telemetry::start(program)).flatten();
     if filter.is_none() && telemetry.is_none() {
         return Observed { telemetry };
     }
@@ -94,24 +79,11 @@ pub(crate) fn begin(filter: Option<LogFilter>, program: &str) -> Observed {
             tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false).with_target(false);
         lines.with_span_events(FmtSpan::CLOSE).fmt_fields(Fields).with_filter(filter.0)
     });
-    let exported = telemetry.as_ref().map(Telemetry::layer);
+    let exported = telemetry.as_ref().and_then(Telemetry::layer);
     if tracing_subscriber::registry().with(lines).with(exported).try_init().is_err() {
         print_note("`--log` has no effect: the program has a subscriber of its own for `tracing`");
     }
     Observed { telemetry }
-}
-
-/// Starts the export that the environment requests. Its variables are those of other programs too, so that what is wrong with them
-/// is only reported.
-fn telemetry(program: &str) -> Option<Telemetry> {
-    if !is_requested() || tracing::dispatcher::has_been_set() {
-        return None;
-    }
-    let telemetry = Telemetry::start(program);
-    if let Err(error) = &telemetry {
-        print_note(&format!("traces and metrics are not exported: {}", chain(error)));
-    }
-    telemetry.ok()
 }
 
 /// Returns the filter of the environment. Other programs read that variable too, so an unknown form is only reported.

@@ -11,4 +11,6 @@ pub(crate) mod picture;
 pub(crate) mod run_output;
 pub(crate) mod suggest;
 pub(crate) mod table;
+#[cfg_attr(not(feature = "telemetry"), path = "no_telemetry.rs")]
+mod telemetry;
 pub(crate) mod text;

@@ -51,7 +51,5 @@ pub(crate) fn png(svg: &str) -> Result<Vec<u8>, Failure> {
 
 #[cfg(not(feature = "png"))]
 pub(crate) fn png(_svg: &str) -> Result<Vec<u8>, Failure> {
-    Err(Failure::usage(
-        "this program draws no PNG pictures; build superstep-cli with the feature `png`, or use `--format svg`",
-    ))
+    Err(Failure::missing_feature("a picture as PNG, unlike one with `--format svg`,", "png"))
 }

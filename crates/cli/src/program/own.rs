@@ -12,6 +12,8 @@ use std::{
     sync::Arc,
 };
 
+#[cfg(feature = "postgres")]
+use crate::commands::own::{jobs, worker};
 use clap::{CommandFactory, FromArgMatches};
 use superstep::{CompiledGraph, RunOptions, State};
 use tracing::Instrument as _;
@@ -23,7 +25,7 @@ use crate::{
         own::{OwnCli, OwnCommand},
         shared::LogArgs,
     },
-    commands::own::{change, export, jobs, run, show, threads, worker},
+    commands::own::{change, export, run, show, threads},
     graphs::{any_graph::AnyGraph, graph_set::GraphSet},
     output::{
         exit::{Exit, Failure},
@@ -173,8 +175,12 @@ impl Program {
             OwnCommand::Run(args) => run::run(args, name, &graphs).await,
             OwnCommand::Resume(args) => run::resume(args, name, &graphs).await,
             OwnCommand::Answer(args) => run::answer(args, name, &graphs).await,
+            #[cfg(feature = "postgres")]
             OwnCommand::Jobs(command) => jobs::jobs(command, name, &graphs).await,
+            #[cfg(feature = "postgres")]
             OwnCommand::Worker(args) => worker::worker(args, name, &graphs).await,
+            #[cfg(not(feature = "postgres"))]
+            OwnCommand::Jobs(_) | OwnCommand::Worker(_) => Err(crate::commands::worker::absent()),
             OwnCommand::Threads(args) => threads::threads(args, name, &graphs).await,
             OwnCommand::State(args) => show::state(args, name, &graphs).await,
             OwnCommand::History(args) => show::history(args, name, &graphs).await,

@@ -7,6 +7,7 @@ pub(crate) mod decisions;
 pub(crate) mod dream_thread;
 pub(crate) mod dreams;
 mod form;
+#[cfg(feature = "postgres")]
 pub(crate) mod hosted;
 pub(crate) mod mcp;
 pub(crate) mod own_run;

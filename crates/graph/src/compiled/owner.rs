@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use superstep_checkpoint::{
-    CheckpointMeta, GraphId,
-    internal::own::{GRAPH, NONCE, VERSION},
+    CheckpointError, CheckpointMeta, GraphId,
+    internal::own::{self, GRAPH, NONCE, VERSION},
 };
 
 use crate::{RunError, State, ThreadId, compiled::graph::Inner};
@@ -58,12 +58,18 @@ impl<S: State> Inner<S> {
         Mark { graph: Some(self.id()), nonce }
     }
 
-    /// Rejects a checkpoint of another graph. Accepts other versions of this one, and older programs, which
-    /// stored no mark.
+    /// Rejects a checkpoint of another graph, and one that no layer has decrypted. Accepts other versions of this one, and older
+    /// programs, which stored no mark.
     ///
     /// # Errors
-    /// [`RunError::OtherGraph`].
+    /// [`RunError::OtherGraph`], or [`CheckpointError::Key`].
     pub(crate) fn owns(&self, thread: &ThreadId, meta: &CheckpointMeta) -> Result<(), RunError> {
+        if meta.metadata.contains_key(own::SEALED) {
+            let what = format!(
+                "thread `{thread}` is encrypted; open it through `SealedCheckpointer`, of the feature `sealed`"
+            );
+            return Err(CheckpointError::Key { what, source: None }.into());
+        }
         match meta.metadata.get(GRAPH).and_then(Value::as_str) {
             Some(name) if name != self.name => {
                 Err(self.other(thread, meta.graph().expect("its name is there")))

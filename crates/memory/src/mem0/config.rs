@@ -108,7 +108,7 @@ pub enum Mem0ConfigError {
     },
     /// The HTTP client cannot be made.
     #[error("the HTTP client for Mem0 cannot be made")]
-    Client(#[source] reqwest::Error),
+    Client(#[source] superstep_llm::http::ClientError),
 }
 
 superstep_graph::__private::debug_by_chain!(Mem0ConfigError);

@@ -2,12 +2,13 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use reqwest::{Client, Response, Url, header, redirect::Policy};
+use reqwest::{Response, Url, header, redirect::Policy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use superstep_llm::{
-    Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, text::printable_line, timers::check_timers,
+    Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, http::client_builder, text::printable_line,
+    timers::check_timers,
 };
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -214,7 +215,8 @@ async fn get(target: &Target) -> Result<Response, ToolError> {
         ToolError::Failed(text)
     };
     let addresses = target.addresses().await?;
-    let mut client = Client::builder().redirect(Policy::none()).no_proxy().connect_timeout(TIMEOUT);
+    let client = client_builder().map_err(|cause| ToolError::Failed(cause.to_string()))?;
+    let mut client = client.redirect(Policy::none()).no_proxy().connect_timeout(TIMEOUT);
     client = client.user_agent(concat!("superstep/", env!("CARGO_PKG_VERSION")));
     if let (Some(host), false) = (target.url.host_str(), addresses.is_empty()) {
         client = client.resolve_to_addrs(host, &addresses);

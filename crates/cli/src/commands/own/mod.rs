@@ -4,8 +4,10 @@
 
 pub(crate) mod change;
 pub(crate) mod export;
+#[cfg(feature = "postgres")]
 pub(crate) mod jobs;
 pub(crate) mod run;
 pub(crate) mod show;
 pub(crate) mod threads;
+#[cfg(feature = "postgres")]
 pub(crate) mod worker;
