@@ -17,7 +17,8 @@ const SHELLS: &str = "sh bash rbash dash ash hush zsh ksh rksh mksh fish tcsh cs
     lksh capsh chroot crontab fakeroot newgrp nsenter runuser setarch sg su unshare xargs";
 
 /// Such programs whose names are also ordinary words, and those of a shell that execute text or change the meaning of names.
-const WORDS: &str = "alias at batch enable eval hash i386 linux32 linux64 login parallel script source uname26 x86_64";
+const WORDS: &str =
+    "alias at batch enable eval hash i386 linux32 linux64 login parallel script source uname26 x86_64";
 
 /// Programs that execute neither their arguments nor their input.
 const PLAIN: &str = "basename cat cd cmp cut date df dirname du echo egrep false fgrep grep head hexdump id jq ls md5sum \
@@ -175,7 +176,8 @@ impl Command {
         let is_option = |word: &Word| word.text.starts_with('-') && word.text.contains(['s', 'i']);
         takes_file && self.words.iter().any(|word| word.text == ".")
             || matches!(program, "sudo" | "doas") && self.words.iter().any(is_option)
-            || words.any(|word| names(&word.text).any(is_shell) || has(WORDS, &base(&word.text).to_lowercase()))
+            || words
+                .any(|word| names(&word.text).any(is_shell) || has(WORDS, &base(&word.text).to_lowercase()))
     }
 
     /// Returns whether the program of a pattern is the value of a short option, as in `-Srm`.
@@ -229,7 +231,8 @@ fn cluster(text: &str) -> &str {
 
 fn is_shell(name: &str) -> bool {
     let name = name.to_lowercase();
-    has(SHELLS, &name) || has(SHELLS, name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-' || c == '.'))
+    has(SHELLS, &name)
+        || has(SHELLS, name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-' || c == '.'))
 }
 
 fn has(list: &str, name: &str) -> bool {
