@@ -78,6 +78,7 @@ const FOLDERS: [(&str, &[&str]); 11] = [
     (
         "agent",
         &[
+            "permissions",
             "config",
             "state",
             "transcript",

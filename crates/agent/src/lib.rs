@@ -21,6 +21,7 @@ pub mod facades;
 pub mod graph;
 pub mod hooks;
 mod nodes;
+mod permissions;
 mod plain_name;
 pub mod presets;
 pub mod state;

@@ -12,7 +12,6 @@ pub(crate) mod limit;
 pub(crate) mod loops;
 pub(crate) mod media;
 pub(crate) mod millis;
-pub(crate) mod permissions;
 pub(crate) mod prompts;
 pub(crate) mod react_config;
 pub(crate) mod retrieve;
@@ -28,9 +27,9 @@ pub use self::{
     limit::{AtLimit, Limit, LimitUnit},
     loops::{LoopAction, LoopRule, Repeat},
     media::MediaConfig,
-    permissions::{PermissionRule, Permit},
     react_config::ConfigError,
     retrieve::Retrieve,
     tools::{ResultOrder, ToolErrors, ToolMode},
     truncate::{Truncate, TruncateSide},
 };
+pub use crate::permissions::{PermissionRule, Permit};

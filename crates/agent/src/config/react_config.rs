@@ -17,11 +17,11 @@ use super::{
     loops::LoopRule,
     media::MediaConfig,
     millis::{optional, required},
-    permissions::PermissionRule,
     retrieve::Retrieve,
     tools::{ResultOrder, ToolErrors, ToolMode},
     truncate::Truncate,
 };
+use crate::permissions::PermissionRule;
 
 /// The behaviour of the ReAct loop: every choice on which designs differ.
 ///

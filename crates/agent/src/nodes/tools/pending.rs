@@ -6,12 +6,13 @@ use superstep_llm::{ToolCall, calls::ToolCallError};
 
 use crate::{
     AgentEvent, AgentState, Approval,
-    config::{Permit, permissions::decided, prompts},
+    config::{Permit, prompts},
     context::finish::Finishing,
     deps::AgentDeps,
     events::emit,
     hooks::Acting,
     nodes::{loops, parts},
+    permissions::decided,
     state::{Refusal, ToolCallRecord},
     transcript::repaired_call,
 };

@@ -17,12 +17,9 @@ use super::{
 use crate::{
     AgentEvent, AgentState, Approval,
     approval::{ApprovalRequest, Approvals, Trust, form},
-    config::{
-        PermissionRule, Permit,
-        permissions::{decided, denying},
-        prompts,
-    },
+    config::{PermissionRule, Permit, prompts},
     deps::AgentDeps,
+    permissions::{decided, denying},
     state::AgentStateUpdate,
 };
 

@@ -13,22 +13,30 @@ impl Glob {
     ///
     /// # Errors    The pattern is not valid, or too large.
     pub(super) fn text(pattern: &str) -> Result<Self, String> {
-        Self::new(pattern, false)
+        Self::new(pattern, false, false)
+    }
+
+    /// Does the same without regard to letter case.
+    ///
+    /// # Errors    The pattern is not valid, or too large.
+    pub(super) fn any_case(pattern: &str) -> Result<Self, String> {
+        Self::new(pattern, false, true)
     }
 
     /// Compiles a pattern whose `*` does not cross `/`, while `**` does.
     ///
     /// # Errors    The pattern is not valid, or too large.
     pub(super) fn names(pattern: &str) -> Result<Self, String> {
-        Self::new(pattern, true)
+        Self::new(pattern, true, false)
     }
 
-    fn new(pattern: &str, literal_separator: bool) -> Result<Self, String> {
+    fn new(pattern: &str, literal_separator: bool, any_case: bool) -> Result<Self, String> {
         if pattern.len() > MAX_LENGTH {
             return Err(format!("the pattern is longer than {MAX_LENGTH} bytes"));
         }
         let glob = GlobBuilder::new(pattern)
             .literal_separator(literal_separator)
+            .case_insensitive(any_case)
             .backslash_escape(true)
             .empty_alternates(true)
             .build()

@@ -416,48 +416,94 @@ fn computed_words_may_be_any_word_of_a_pattern() {
 }
 
 #[test]
+fn a_shell_or_the_program_in_a_part_of_a_word_is_denied() {
+    for line in [
+        "env -Ssh",
+        "env -vSsh",
+        "env -S'nice sh'",
+        "split --filter=sh x",
+        "EDITOR=sh git commit -e",
+        "export EDITOR=/bin/sh; git commit -e",
+        "git -c alias.x='!sh' x",
+        "git -calias.x=!sh x",
+        "git -c core.pager=zsh log",
+        "tar x --to-command=bash",
+        "tar c --checkpoint-action=exec=sh x",
+        "ssh -oProxyCommand=sh x",
+        "rsync -e sh a b",
+        "make SHELL=/bin/bash-5.2",
+        "find . -execdir dash ;",
+        "python3 -c 'import os; os.system(\"sh\")'",
+        "wait -p 'a[$(x)]'",
+        "wait -p \"$x\"",
+        "env -Srm x",
+        "env -iSrm",
+        "split --filter='rm x' y",
+        "git -c alias.x='!rm x' x",
+        "echo \"how to rm\"",
+        "env > ls $X",
+        "env &> ls $X",
+        "echo '/bin/r? x' | ed",
+        "hash -p /usr/bin/env ls; ls $X",
+        "alias ls=env\nls $X",
+        "ls() ( \"$@\" ); ls $X",
+        "declare 'BASH_CMDS[ls]=/usr/bin/env'; ls $X",
+        "find . $X",
+        "printf -v 'a[$(x)]' y",
+    ] {
+        assert_ne!(fit(DENIED, line), Fit::No, "{line}");
+    }
+}
+
+#[test]
 fn everyday_lines_are_not_denied() {
     for line in [
         "git status",
-        "git add src/*.rs && git commit -m \"$(cat <<'EOF'\nFix it's (really) `x`\n\n- $y\nEOF\n)\"",
-        "git diff $(git merge-base main HEAD) -- src | head -50",
+        "git add src && git commit -m \"it's done (really)\"",
         "cargo test 2>&1 | tail -5",
-        "cargo test --workspace 'a::b' -- --nocapture &> log; tail log",
+        "cargo test 2>/dev/null | grep -E '^error|: .*\\.rs$' | wc -l",
+        "cargo test --workspace 'a::b' -- --nocapture > log; tail log",
         "RUST_LOG=\"a b\" cargo run -- --name='x y'",
         "ls *.rs",
-        "ls -la ~/work",
-        "echo \"$HOME\" ${X:-y} $((1 + 2)) {a,b}",
-        "for f in *.rs; do wc -l \"$f\"; done",
-        "for f in $(git ls-files '*.rs' | head); do grep -n \"a\\\"b\" \"$f\" | cut -d: -f1; done",
-        "find . -name '*.rs' -not -path './target/*' -exec grep -l 'a b' {} +",
-        "find src -type f | xargs -n1 wc -l | sort -rn | head -3",
-        "git ls-files -z | xargs -0 grep -n 'fn main'",
-        "cat > a.txt <<'EOF'\nit's $x `y`\nEOF\ncat a.txt",
-        "mkdir -p src/{a,b} && touch src/a/x # it's new",
-        "sed -n '1,$p' x | awk '{print $1, \"it\"}'",
-        "python3 -c 'print(\"it\\\"s\")'",
-        "[ -z \"$X\" ] || { echo \"no $X\" >&2; exit 1; }",
+        "ls -lash ~/work",
+        "echo \"$HOME\" ${X} {a,b} > \"$Y\"",
+        "for f in a b; do wc -l \"$f\"; done",
+        "find . -name '*.rs' -not -path './target/*'",
+        "git ls-files | grep '\\.rs$'",
+        "mkdir -p src/{a,b} && touch src/a/x",
+        "sed -n '1,5p' x",
+        "[ -f x ] || make",
         "docker run --rm -it image x",
         "npm run build -- --perm=x",
-        "tar czf x.tgz src/*.rs",
-        "while read -r line; do echo \"$line\"; done < x",
         "sudo ls -l '/a b'",
+        "sudo apt-get install -y x",
         "timeout 5 cargo test",
         "date +%s; sleep 1",
-        "sudo -u www-data ls -si",
-        "sudo apt-get install -y x",
-        "docker login; npm run script; find . -type f",
-        "export PATH=\"$PATH:/x\" DATA='{\"a\":1,\"b\":2}' RE='^(a|b)$' && curl -d \"$DATA\" \"http://x/?a=1&b=2\"",
-        "MSG=\"it's done\"; git commit -m \"x = eval y\" && unset MSG",
-        "re='[0-9]+'; grep -vE \"$re\" x | wc -l; echo ${X:-y}",
-        "i=0; while [ $i -lt 3 ]; do i=$((i+1)); echo \"$i\"; done",
-        "f() { local x=$1; read -r y; declare -i z=1; echo \"$x$y\"; }; f a",
-        "command ls .; command -v docker; time cargo build . && for d in . ..; do ls \"$d\"; done",
-        "time -p ls \"$X\"; CFLAGS='-O2 -Wall' make -C . all",
-        "declare -A m; m[a]=1; echo \"${m[a]}\"",
-        "cargo build \\\n  --release \\\n  --workspace",
+        "time ls \"$X\"; CFLAGS='-O2 -Wall' make -C . all",
+        "command -v docker; git show HEAD~1",
     ] {
         assert_eq!(fit(DENIED, line), Fit::No, "{line}");
+    }
+}
+
+/// Harmless lines that are denied, because only a shell knows what they run.
+#[test]
+fn computed_parts_are_denied_with_any_program_but_plain_ones() {
+    for line in [
+        "git add src/*.rs",
+        "git diff $(git merge-base main HEAD)",
+        "git commit -m \"$(cat <<'EOF'\nFix it\nEOF\n)\"",
+        "for f in *.rs; do wc -l \"$f\"; done",
+        "find src -type f | xargs -n1 wc -l",
+        "cat > a.txt <<'EOF'\nx\nEOF",
+        "awk '{print $1}' x",
+        "(cd a && make)",
+        "[ -z \"$X\" ] && ls",
+        "export PATH=\"$PATH:/x\"",
+        "ls # a comment",
+        "cargo build \\\n --release",
+    ] {
+        assert_eq!(fit(DENIED, line), Fit::Maybe, "{line}");
     }
 }
 

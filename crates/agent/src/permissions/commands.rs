@@ -1,24 +1,11 @@
 //! Matching of shell command lines against a pattern.
 //!
-//! The strict reading, for allowing rules, rejects everything that it does not understand. The loose reading,
-//! for denying rules, searches for the pattern in every part, and matches everything that it does not understand.
+//! The strict reading, for allowing rules, rejects everything that it does not understand. The coarse reading,
+//! for denying rules, [also matches](may_run) what the shell or another program may compute.
 
-mod line;
-mod pattern;
-mod possible;
-mod programs;
+mod may_run;
 
-use self::possible::Wanted;
-use super::{
-    Fit,
-    glob::{Glob, fits_text},
-};
-
-/// The signs between the commands of a line.
-const SIGNS: [char; 11] = [';', '&', '|', '<', '>', '(', ')', '`', '{', '}', '\n'];
-
-/// The signs that are not syntax of patterns, and the `$` of a substitution.
-const OF_PATTERNS: [char; 9] = [';', '&', '|', '<', '>', '(', ')', '`', '$'];
+use super::{Fit, glob::Glob};
 
 /// Maximum length of a parsed command line in bytes.
 const MAX_LENGTH: usize = 4 << 10;
@@ -29,9 +16,6 @@ const RESERVED: [&str; 19] = [
     "function", "select", "time", "!", "[[", "coproc",
 ];
 
-/// The words before a command. Behind the other reserved ones is data, and behind `time` its options.
-const LEADING: [&str; 11] = ["if", "then", "else", "elif", "do", "while", "until", "!", "coproc", "{", "}"];
-
 /// Matches a pattern against a command line.
 ///
 /// In the pattern `*` matches characters of one word without `/`; as a separate word it matches words, at the
@@ -41,7 +25,7 @@ pub(super) fn fit(pattern: &str, command: &str) -> Fit {
     if command.len() > MAX_LENGTH {
         return Fit::Maybe;
     }
-    Fit::of(pattern == command || allows(pattern, command), || mentions(pattern, command))
+    Fit::of(pattern == command || allows(pattern, command), || may_run::may_run(pattern, command))
 }
 
 /// A token of a command line.
@@ -58,6 +42,8 @@ struct Word {
     /// The shell expands something in it, such as a variable or file names.
     is_filled: bool,
     is_begun: bool,
+    /// It is the number before a redirection.
+    is_descriptor: bool,
 }
 
 fn allows(pattern: &str, command: &str) -> bool {
@@ -185,6 +171,7 @@ fn read(text: &str, is_pattern: bool) -> Option<Vec<Token>> {
                 tokens.push(Token::Sign("\n".to_owned()));
             }
             (None, ';' | '&' | '|' | '<' | '>' | '(' | ')') => {
+                word.is_descriptor = "<>".contains(c) && word.text.bytes().all(|byte| byte.is_ascii_digit());
                 end(&mut word, &mut tokens);
                 let mut sign = c.to_string();
                 while let Some(more) = chars.next_if(|next| ";&|<>()".contains(*next)) {
@@ -225,53 +212,6 @@ fn variable(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, word: &mut Wor
         length = 1;
     }
     (length > 0).then_some(())
-}
-
-/// Returns whether any part of a command line may run something that the pattern matches, also in quotes and
-/// behind other words.
-fn mentions(pattern: &str, command: &str) -> bool {
-    // Braces and backslashes of a pattern are pattern syntax.
-    let wanted = pattern.replace(['"', '\''], "").split_whitespace().collect::<Vec<_>>().join(" ");
-    if fits_text(&wanted, command) {
-        return true;
-    }
-    let text = command.replace("\\\n", "").replace(['"', '\'', '\\'], "");
-    if !wanted.contains(OF_PATTERNS) {
-        return part_may_run(&wanted, command, &text);
-    }
-    let spaced = |text: &str, signs: &[char]| {
-        let text: String =
-            text.chars().map(|c| if signs.contains(&c) { format!(" {c} ") } else { c.to_string() }).collect();
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    if fits_text(&format!("*{}*", spaced(&wanted, &OF_PATTERNS)), &spaced(&text, &SIGNS)) {
-        return true;
-    }
-    // Each part of the pattern may be any part of the command.
-    let mut parts = wanted.split(OF_PATTERNS).map(str::trim).filter(|part| !part.is_empty()).peekable();
-    parts.peek().is_some()
-        && parts.all(|part| part_may_run(part, command, &text) || Wanted::new(part).may_redirect(command))
-}
-
-/// Matches a pattern without signs against every part of a command line; `text` is the command line without quotes.
-fn part_may_run(wanted: &str, command: &str, text: &str) -> bool {
-    let Ok(glob) = Glob::text(wanted) else { return true };
-    text.split(SIGNS).any(|part| part_mentions(&glob, part)) || Wanted::new(wanted).may_run(command)
-}
-
-fn part_mentions(wanted: &Glob, part: &str) -> bool {
-    let words: Vec<&str> = part.split_whitespace().skip_while(|word| is_assignment(word)).collect();
-    (0..words.len()).any(|start| {
-        let line = words[start..].join(" ");
-        let rest = &line[words[start].len()..];
-        let by_name = format!("{}{rest}", base(words[start]));
-        [&*line, &*by_name].iter().any(|line| wanted.fits(line) || wanted.fits(&format!("{line} ")))
-    })
-}
-
-/// Returns the lower-case name of a program without its folder.
-fn base(word: &str) -> String {
-    word.rsplit('/').next().unwrap_or(word).to_lowercase()
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
 //! Permission rules for calls.
+//!
+//! Start at [`PermissionRule`].
 
 mod addresses;
 mod commands;
