@@ -1,7 +1,7 @@
 //! Jobs and workers of the agent's own program.
 
 use serde_json::Value;
-use superstep_testing::script::{Answer, call, calls, txt};
+use superstep_testing::script::{Answer, call, calls, http, txt};
 
 use crate::{
     jobs::database,
@@ -173,6 +173,52 @@ async fn a_call_of_a_job_waits_for_the_decision_of_the_workers_user() {
     assert!(place.work().join("a.txt").exists() && !place.work().join("b.txt").exists());
     let requests = model.requests();
     assert!(requests.last().unwrap()["messages"].to_string().contains("not this"));
+}
+
+#[tokio::test]
+async fn a_job_whose_model_is_unavailable_is_tried_again_and_not_dropped() {
+    let Some(server) = server::shared() else { return };
+    let (place, url) = (Place::new(), database(server, "agent_down"));
+    let model = serve([http(401, &[], "no such key"), txt("here I am")]).await;
+    let base = model.base_url();
+    let worker = ["--base-url", &base, "--model", "m"];
+    let user = User { place: &place, url, name: None };
+    let id = user.send(&["run", "hi", "--thread", "t", "--attempts", "1"]).await;
+    user.work(&worker).await;
+    let dead = user.run(&["jobs", "list", "--dead", "--json"]).await.ok().lines();
+    assert_eq!((dead.len(), dead[0]["id"].to_string()), (1, id.clone()), "{dead:?}");
+    assert!(user.error(&id).await.starts_with("the turn has no answer (llm_error): "), "{dead:?}");
+    user.run(&["jobs", "retry", &id]).await.ok();
+    user.work(&worker).await;
+    assert_eq!(user.run(&["jobs", "list"]).await.ok().stdout, "no jobs\n");
+    assert_eq!(user.state("t").await["values"]["final_reply"], "here I am");
+}
+
+#[tokio::test]
+async fn a_prompt_behind_a_waiting_call_keeps_its_place_and_its_attempts() {
+    let Some(server) = server::shared() else { return };
+    let (place, url) = (Place::new(), database(server, "agent_behind"));
+    let model = serve([write("c1", "a.txt"), txt("done"), txt("two"), txt("three")]).await;
+    let base = model.base_url();
+    let worker = ["--base-url", &base, "--model", "m"];
+    let user = User { place: &place, url, name: None };
+    for prompt in ["first", "second", "third"] {
+        user.send(&["run", prompt, "--thread", "t", "--key", "t"]).await;
+    }
+    user.work(&worker).await;
+    user.work(&worker).await;
+    let listed = user.run(&["jobs", "list", "--json"]).await.ok().lines();
+    let about: Vec<_> = listed.iter().map(|job| (job["state"].as_str(), job["attempts"].as_i64())).collect();
+    assert_eq!(about, [(Some("queued"), Some(0)); 2], "{listed:?}");
+    assert_eq!(listed[0]["last_error"], "the thread waits for an answer");
+    // The answer has the same key, and is sent after them.
+    user.send(&["answer", "t", "--approve", "--key", "t"]).await;
+    user.work(&worker).await;
+    assert_eq!(user.run(&["jobs", "list"]).await.ok().stdout, "no jobs\n");
+    let requests = model.requests();
+    let messages = requests.last().unwrap()["messages"].to_string();
+    let at = |text: &str| messages.find(text).unwrap_or_else(|| panic!("`{text}` in {messages}"));
+    assert!(at("first") < at("second") && at("second") < at("two") && at("two") < at("third"), "{messages}");
 }
 
 #[tokio::test]

@@ -14,11 +14,11 @@ use tracing::Instrument as _;
 
 use crate::{
     graph::{Admit, AnyGraph, Failure, REFUSED, REFUSED_LATER, UNKNOWN_INTERRUPT},
-    payload::Payload,
+    payload::{Payload, Work},
     queue::{Key, Queue, is_cancelled},
 };
 
-/// The pause before a job is tried again whose thread another run has.
+/// The pause before a job is tried again whose thread another run has, or waits for an answer.
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause before the end of an attempt is stored again.
@@ -32,6 +32,9 @@ const BUSY: &str = "another run has the thread";
 
 /// The reason why a job waits whose thread is busy after a delivery that may have run.
 const BUSY_LATER: &str = "a later run has the thread";
+
+/// The reason why a job waits whose thread waits for an answer.
+pub(crate) const WAITING: &str = "the thread waits for an answer";
 
 /// The beginning of the failure of an answer to a question that the node replaced, so that it was not accepted.
 const CHANGED_QUESTION: &str = "SS125: ";
@@ -50,24 +53,37 @@ pub(crate) struct Attempt {
     pub(crate) cancel: CancellationToken,
 }
 
+/// The effects of an attempt on the other jobs of its worker.
+pub(crate) struct Ended {
+    pub(crate) job: i64,
+    /// The key of the job, if it is to stay locked for [`BUSY_PAUSE`].
+    pub(crate) locked: Option<Key>,
+    /// `true` if jobs that wait for an answer are due.
+    pub(crate) is_answered: bool,
+}
+
 /// The end of an attempt.
 enum End {
     /// The job is done.
     Done,
+    /// The job is done, and was an answer on this thread.
+    Answered(String),
     /// The worker stopped before the end of the run.
     Stopped,
     /// Another run has the thread.
     Busy(&'static str),
+    /// This thread waits for an answer.
+    Waiting(String),
     Failed(String),
 }
 
 impl Attempt {
-    /// Runs the job, stores the end, and returns the number of the job, and its key if that is to stay locked for [`BUSY_PAUSE`].
-    pub(crate) async fn run(self) -> (i64, Option<Key>) {
+    /// Runs the job, and stores the end.
+    pub(crate) async fn run(self) -> Ended {
         let id = *self.job.id();
         let graph = self.job.task_identifier().as_str();
         let span = tracing::info_span!("job", job = id, graph, attempt = *self.job.attempts());
-        let locked = async {
+        let ended = async {
             let end = self.end().await;
             // The job would stay claimed as long as this worker lives.
             let locked = loop {
@@ -88,9 +104,9 @@ impl Attempt {
             {
                 tracing::warn!(error = chain(&error), "the other workers cannot be woken");
             }
-            locked
+            Ended { job: id, locked, is_answered: matches!(end, End::Answered(_)) }
         };
-        (id, locked.instrument(span).await)
+        ended.instrument(span).await
     }
 
     async fn end(&self) -> End {
@@ -103,11 +119,13 @@ impl Attempt {
         };
         let is_first = match self.job.last_error() {
             Some(error) => {
-                let without_effect = [UNKNOWN_INTERRUPT, REFUSED, CHANGED_QUESTION, BUSY];
+                let without_effect = [UNKNOWN_INTERRUPT, REFUSED, CHANGED_QUESTION, BUSY, WAITING];
                 without_effect.iter().any(|begin| error.starts_with(begin))
             }
             None => *self.job.attempts() <= 1,
         };
+        let thread = payload.thread.clone();
+        let is_answer = matches!(payload.work, Work::Answer { .. });
         let options = self.options.clone().cancel(self.cancel.clone()).drain(self.drain.clone());
         let run = async {
             if let Some(admit) = &self.admit {
@@ -125,9 +143,11 @@ impl Attempt {
         match run {
             // A node may have drained its run for another reason.
             Ok(Ok(Status::Drained)) if self.drain.requested() == Some(STOPPED) => End::Stopped,
+            Ok(Ok(_)) if is_answer => End::Answered(thread),
             Ok(Ok(_)) => End::Done,
             Ok(Err(Failure::Busy)) if is_first => End::Busy(BUSY),
             Ok(Err(Failure::Busy | Failure::TakenOver)) => End::Busy(BUSY_LATER),
+            Ok(Err(Failure::Waiting)) => End::Waiting(thread),
             // A text of PostgreSQL has no such character.
             Ok(Err(Failure::Failed(error))) => End::Failed(error.replace('\0', "\u{fffd}")),
             Err(_) => End::Failed("the run panicked".to_owned()),
@@ -139,8 +159,19 @@ impl Attempt {
         let Self { queue, job, worker, .. } = self;
         match end {
             End::Done => queue.complete(job, worker).await?,
+            End::Answered(thread) => {
+                // Before the end of the job: if it fails, the next attempt does it again.
+                queue.recall(thread, WAITING).await?;
+                queue.complete(job, worker).await?;
+            }
             End::Stopped => queue.give_back(job, worker, STOPPED).await?,
             End::Busy(why) => return queue.postpone(job, worker, BUSY_PAUSE, why).await,
+            End::Waiting(thread) => {
+                return match queue.overtaken(job, thread).await? {
+                    true => queue.give_back(job, worker, WAITING).await.map(|()| None),
+                    false => queue.postpone(job, worker, BUSY_PAUSE, WAITING).await,
+                };
+            }
             End::Failed(error) => {
                 tracing::warn!(error, "a job failed");
                 queue.fail(job, worker, error).await?;

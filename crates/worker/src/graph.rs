@@ -8,7 +8,8 @@ use futures::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use superstep_graph::{
-    CompiledGraph, RunError, RunOptions, State, Status, ThreadId, checkpoint::CheckpointError, error::chain,
+    CompiledGraph, RunError, RunOptions, State, Status, Thread, ThreadId, checkpoint::CheckpointError,
+    error::chain,
 };
 
 use crate::payload::{Payload, Work};
@@ -34,6 +35,8 @@ pub(crate) enum Failure {
     Busy,
     /// Another run has taken the thread over from this one.
     TakenOver,
+    /// The thread waits for an answer, so that its next input has to wait as well.
+    Waiting,
     /// The error, with its causes.
     Failed(String),
 }
@@ -110,13 +113,18 @@ impl<S: State> AnyGraph for Typed<S> {
         let (graph, read) = (self.graph.clone(), self.read.clone());
         Box::pin(async move {
             let Payload { thread, id, work, .. } = payload;
-            let thread = graph.configured(options.thread(thread));
+            let thread = graph.configured(options.thread(thread)).retry_failed_end(true);
             let outcome = match work {
                 Work::Run { input } => {
                     let input = read(input).map_err(|reason| {
                         Failure::Failed(format!("the input does not fit the state: {reason}"))
                     })?;
-                    thread.input_id(id).run(input).await?
+                    match thread.input_id(id).run(input).await {
+                        Err(RunError::Unfinished { .. }) if is_waiting(&thread).await? => {
+                            return Err(Failure::Waiting);
+                        }
+                        ended => ended?,
+                    }
                 }
                 Work::Resume {} => thread.resume().await?,
                 Work::Answer { interrupt, value } => {
@@ -134,9 +142,17 @@ impl<S: State> AnyGraph for Typed<S> {
                     }
                 }
             };
-            Ok(outcome.status)
+            match graph.failed_end(&outcome.state).filter(|_| outcome.status == Status::Completed) {
+                Some(reason) => Err(Failure::Failed(reason)),
+                None => Ok(outcome.status),
+            }
         })
     }
+}
+
+/// Returns whether a task of the thread waits for an answer.
+async fn is_waiting<S: State>(thread: &Thread<S>) -> Result<bool, RunError> {
+    Ok(thread.state().await?.tasks.iter().any(|task| !task.interrupts.is_empty()))
 }
 
 #[cfg(test)]

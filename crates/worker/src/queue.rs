@@ -10,6 +10,7 @@ mod listing;
 mod migrate;
 mod returns;
 mod stored_schedules;
+mod waiting;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Schedule, Worker,
-    attempt::{Attempt, BUSY_PAUSE, STOPPED},
+    attempt::{Attempt, BUSY_PAUSE, Ended, STOPPED},
     queue::{Free, Key, NEW_JOBS, Queue, is_rejected},
 };
 
@@ -48,9 +48,9 @@ pub(crate) struct Running<'a> {
     nth_beat: u32,
     /// A time of the server, and when it was read.
     clock: (i64, Instant),
-    runs: JoinSet<(i64, Option<Key>)>,
+    runs: JoinSet<Ended>,
     jobs: BTreeMap<i64, Claimed>,
-    /// The keys that are locked because the thread of their first job is busy, and until when.
+    /// The keys that are locked because the thread of their first job is busy or waits, and until when.
     postponed: BTreeMap<Key, Instant>,
     /// The stored schedules of its graphs.
     stored: Vec<Schedule>,
@@ -183,12 +183,16 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn ended(&mut self, ended: Option<(i64, Option<Key>)>) {
-        if let Some((job, locked)) = ended {
-            self.jobs.remove(&job);
-            self.postponed.extend(locked.map(|key| (key, Instant::now() + BUSY_PAUSE)));
-            self.ended += 1;
+    fn ended(&mut self, ended: Option<Ended>) {
+        let Some(Ended { job, locked, is_answered }) = ended else { return };
+        let now = Instant::now();
+        self.jobs.remove(&job);
+        if is_answered {
+            // One of them may have waited for the answer.
+            self.postponed.values_mut().for_each(|until| *until = now);
         }
+        self.postponed.extend(locked.map(|key| (key, now + BUSY_PAUSE)));
+        self.ended += 1;
     }
 
     fn notified(&mut self, notification: Option<Notification>) {

@@ -98,6 +98,7 @@ impl<S: HasAgent> AgentThread<S> {
         durability(durability: Durability);
         recording(on: bool);
         input_id(id: impl Into<String>);
+        retry_failed_end(on: bool);
         metadata(name: impl Into<String>, value: impl Into<Value>);
     }
 
@@ -190,31 +191,8 @@ impl<S: HasAgent> AgentThread<S> {
         if !head.next.is_empty() || !unanswered {
             return Ok(thread);
         }
-        let from = self.last_model_call(head.checkpoint.map(|meta| meta.id)).await?;
+        let from = thread.last_pending("agent").await?;
         Ok(thread.at(from))
-    }
-
-    /// Finds the newest ancestor of `wanted` whose next node is the model call; other branches are ignored.
-    async fn last_model_call(
-        &self,
-        mut wanted: Option<CheckpointId>,
-    ) -> Result<Option<CheckpointId>, RunError> {
-        let mut page = self.thread.history().limit(50);
-        while wanted.is_some() {
-            let history = page.checkpoints().await?;
-            let Some(oldest) = history.last() else { break };
-            page = page.before(oldest.id);
-            for meta in &history {
-                let is_model_call = matches!(&meta.control.next[..], [node] if node.as_str() == "agent");
-                if wanted == Some(meta.id) && is_model_call {
-                    return Ok(wanted);
-                }
-                if wanted == Some(meta.id) {
-                    wanted = meta.parent;
-                }
-            }
-        }
-        Ok(None)
     }
 }
 

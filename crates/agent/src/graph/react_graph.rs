@@ -4,7 +4,7 @@ use superstep_graph::{END, NodeRef, Route, START, StateGraph};
 use superstep_llm::Role;
 
 use crate::{
-    AgentState, HasAgent,
+    AgentOutcome, AgentState, HasAgent,
     context::frame::SystemMessage,
     deps::AgentDeps,
     nodes::{
@@ -94,10 +94,13 @@ pub fn add_memory_trigger<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDe
     add_node(graph, "memory_trigger", deps.clone(), memory_trigger)
 }
 
-/// Adds the node `agent`, which calls the model once. [`should_continue`] chooses the next node.
+/// Adds the node `agent`, which calls the model once. [`should_continue`] chooses the next node. A turn whose model was
+/// unavailable, or whose hook failed, is a [failed end](StateGraph::failed_end), from which a retry calls the model again.
 #[track_caller]
 pub fn add_agent<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
-    add_node(graph, "agent", (deps.clone(), SystemMessage::default()), agent)
+    let node = add_node(graph, "agent", (deps.clone(), SystemMessage::default()), agent);
+    graph.failed_end(node, |state: &S| unanswered(state.agent()));
+    node
 }
 
 /// Adds the node `tools`, which executes the called tools and answers every call.
@@ -209,6 +212,15 @@ impl From<NextUncompacted> for Next {
             NextUncompacted::Finalize => Self::Finalize,
         }
     }
+}
+
+/// Returns why a turn failed that a retry can answer. A cancelled one ended as its user wanted.
+fn unanswered(state: &AgentState) -> Option<String> {
+    let outcome =
+        state.outcome.filter(|outcome| outcome.is_unanswered() && *outcome != AgentOutcome::Cancelled)?;
+    let error = state.error.as_ref().map(|error| error.message.clone());
+    let error = error.or(state.hook_error.as_ref().map(ToString::to_string)).unwrap_or_default();
+    Some(format!("the turn has no answer ({outcome}): {error}"))
 }
 
 /// Chooses the route after a model call: pending tool calls, another model call, a summary, or the end.

@@ -8,12 +8,25 @@ use serde_json::Value;
 use superstep_checkpoint::{CheckpointMeta, Source};
 use superstep_engine::NodeName;
 
-use crate::{CheckpointId, History, RunError, State, Thread, api::state::StateSnapshot};
+use crate::{
+    CheckpointId, History, RunError, State, Thread, api::state::StateSnapshot, journal::memories::head,
+    run::failed_end::last_pending,
+};
 
 impl<S: State> Thread<S> {
     /// Returns the thread's checkpoints, newest first: narrow them down with the methods of [`ThreadHistory`].
     pub fn history(&self) -> ThreadHistory<S> {
         ThreadHistory { thread: self.clone(), range: History::default() }
+    }
+
+    /// Returns the newest checkpoint on the branch of the head at which this node alone is pending.
+    ///
+    /// # Errors
+    /// [`RunError::NoCheckpointer`], [`RunError::NoThread`], or the error of the checkpointer.
+    pub async fn last_pending(&self, node: impl Into<NodeName>) -> Result<Option<CheckpointId>, RunError> {
+        let (checkpointer, thread) = self.stored()?;
+        let head = head(&**checkpointer, thread).await?.map(|head| head.id);
+        Ok(last_pending(&**checkpointer, thread, head, &node.into()).await?)
     }
 }
 

@@ -6,6 +6,7 @@ mod channels;
 pub(crate) mod checks;
 pub(crate) mod discard;
 pub(crate) mod error;
+pub(crate) mod failed_end;
 pub(crate) mod handlers;
 pub(crate) mod routing;
 pub(crate) mod state_graph;

@@ -25,7 +25,7 @@ use super::channels;
 use crate::{
     CompileError, CompiledGraph, Cx, NodeOptions, Route, State,
     compiled::{
-        graph::Inner,
+        graph::{FailedEnd, FailureReason, Inner},
         node::{CompiledNode, FanOut, ItemTimeout, Router},
         subgraph::Subgraph,
     },
@@ -59,6 +59,8 @@ pub struct StateGraph<S: State> {
     item_timeouts: Vec<(usize, ItemTimeout)>,
     pub(crate) discards: Vec<(usize, OnDiscard<S>)>,
     pub(super) stops: Stops,
+    /// The ends that are failures, and the node that a retry runs again.
+    pub(super) failed_end: Option<(usize, FailureReason<S>)>,
     /// The subgraphs, by the position of their declaration.
     pub(super) subgraphs: Vec<(usize, Arc<dyn Subgraph<S>>)>,
 }
@@ -105,6 +107,7 @@ impl<S: State> StateGraph<S> {
             item_timeouts: Vec::new(),
             discards: Vec::new(),
             stops: Stops::default(),
+            failed_end: None,
             subgraphs: Vec::new(),
         }
     }
@@ -354,6 +357,10 @@ impl<S: State> StateGraph<S> {
         };
         let limits = self.limits(&topology);
         let breakpoints = self.breakpoints(&topology);
+        let failed_end = self.failed_end.take().map(|(declared, reason)| {
+            let again = declared_node(&topology, declared);
+            FailedEnd { reason, again }
+        });
         let nodes = self.compiled_nodes(&topology, written);
         let initial = Arc::new(self.initial);
         Ok(CompiledGraph::new(Inner {
@@ -366,6 +373,7 @@ impl<S: State> StateGraph<S> {
             nodes,
             limits,
             breakpoints,
+            failed_end,
             warnings,
         }))
     }

@@ -50,8 +50,19 @@ pub(crate) struct Inner<S: State> {
     pub(crate) limits: Vec<(NodeIndex, usize)>,
     /// The breakpoints of every run.
     pub(crate) breakpoints: superstep_engine::Breakpoints,
+    pub(crate) failed_end: Option<FailedEnd<S>>,
     pub(crate) warnings: Vec<Problem>,
 }
+
+/// The ends that are failures.
+pub(crate) struct FailedEnd<S> {
+    pub(crate) reason: FailureReason<S>,
+    /// The node that a retry runs again.
+    pub(crate) again: NodeIndex,
+}
+
+/// Returns why the end with this state is a failure; `None` if it is not.
+pub(crate) type FailureReason<S> = Arc<dyn Fn(&S) -> Option<String> + Send + Sync>;
 
 impl<S: State> Drop for Inner<S> {
     /// Drops the nodes one after another, because they may contain other graphs, whose nodes contain further ones.
@@ -143,6 +154,11 @@ impl<S: State> CompiledGraph<S> {
     /// Returns the state in which every thread starts.
     pub fn initial(&self) -> &S {
         &self.inner.initial
+    }
+
+    /// Returns why a thread that ended with this state [failed](crate::StateGraph::failed_end); `None` if it did not.
+    pub fn failed_end(&self, state: &S) -> Option<String> {
+        self.inner.failed_end.as_ref().and_then(|failed| (failed.reason)(state))
     }
 
     /// Returns the warnings about the graph.

@@ -168,6 +168,14 @@ macro_rules! run_options {
             $self.with(|options| options.input_id = Some(id.into()))
         }
 
+        /// Decides whether a resume retries an end that [failed](crate::StateGraph::failed_end): from the last checkpoint on its
+        /// branch at which the declared node was next. The same applies to a run whose input was accepted already. No effect
+        /// with answers, or from another checkpoint than the head. `false` by default.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn retry_failed_end($($receiver)+, on: bool) -> Self {
+            $self.with(|options| options.retry_failed_end = on)
+        }
+
         /// Adds an entry to the metadata of the input's checkpoint; of a resumed run, to that of its first checkpoint.
         #[must_use = "the options take effect when something runs with them"]
         pub fn metadata($($receiver)+, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
@@ -210,6 +218,7 @@ pub struct RunOptions {
     pub(crate) durability: Durability,
     pub(crate) recording: bool,
     pub(crate) input_id: Option<String>,
+    pub(crate) retry_failed_end: bool,
     pub(crate) metadata: Map<String, Value>,
     pub(crate) call_observer: Option<Arc<dyn CxObserver>>,
 }
@@ -332,6 +341,7 @@ impl Default for RunOptions {
             durability: Durability::Sync,
             recording: true,
             input_id: None,
+            retry_failed_end: false,
             metadata: Map::new(),
             call_observer: None,
         }

@@ -21,6 +21,7 @@ use crate::{
     },
     node::routing::Targets,
     run::{
+        failed_end::last_pending,
         left_behind::left_behind,
         restore::{Restored, RestoredTask, left_by, load_known, require},
         targets::recorded_targets,
@@ -90,6 +91,14 @@ impl<S: State> Driver<S> {
         let update = input.as_ref().or(command.as_ref().and_then(|command| command.update.as_ref()));
         let written = update.map_or(ChannelSet::EMPTY, |update| self.state.written(update));
         let restored = load_known(&self.graph, &checkpointer, &thread, config.checkpoint, written).await?;
+        if let Some(restored) = restored.as_ref().filter(|_| input.is_none() && command.is_none())
+            && let Some(again) = self.retried_node(restored, config).filter(|_| lease.is_some())
+            && let Some(from) = last_pending(&*checkpointer, &thread, Some(restored.head), &again).await?
+        {
+            let config = RunOptions { checkpoint: Some(from), ..config.clone() };
+            return Box::pin(self.begin_leased(checkpointer, thread, lease, RunInput::Nothing, &config))
+                .await;
+        }
         let (clock, mark) = (config.clock.clone(), self.graph.mark(None));
         let mut writer = ThreadWriter::new(checkpointer.clone(), thread.clone(), lease, clock, mark);
         writer.snapshot_every = config.snapshot_every;

@@ -12,6 +12,7 @@ pub(crate) mod emit;
 pub(crate) mod external_command;
 pub(crate) mod external_update;
 pub(crate) mod fail;
+pub(crate) mod failed_end;
 pub(crate) mod finish;
 pub(crate) mod interrupts;
 pub(crate) mod left_behind;

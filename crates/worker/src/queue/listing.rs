@@ -80,7 +80,7 @@ impl Queue {
     }
 
     /// Returns what jobs are about, by their numbers.
-    async fn about(&self, ids: Vec<i64>) -> Result<BTreeMap<i64, About>, CheckpointError> {
+    pub(super) async fn about(&self, ids: Vec<i64>) -> Result<BTreeMap<i64, About>, CheckpointError> {
         let sql = format!(
             "select id, payload::text as payload from {} where id = any($1::bigint[])",
             self.table("jobs")
@@ -112,9 +112,9 @@ impl Queue {
 
 /// The thread of a job, and the kind of its work; see `Payload`.
 #[derive(Debug, Default, PartialEq)]
-struct About {
-    thread: Option<String>,
-    work: Option<String>,
+pub(super) struct About {
+    pub(super) thread: Option<String>,
+    pub(super) work: Option<String>,
 }
 
 /// The parts of a payload that are read. Those of other programs may have any form.

@@ -7,6 +7,7 @@
     reason = "the helpers of tests are tests, and processes report to each other"
 )]
 
+mod agents;
 mod cancel;
 mod jobs;
 mod keys;
