@@ -16,9 +16,9 @@ const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/cli/hosti
 
 /// The attacks, each with a part of the program's message: the result of the call, or its error.
 const ATTACKS: [(&str, &str); 25] = [
-    ("mute", "it sent nothing for "),
-    ("early", "it sent nothing for "),
-    ("chatter", "it sent nothing for "),
+    ("mute", "it did not answer for "),
+    ("early", "it did not answer for "),
+    ("chatter", "it did not answer for "),
     ("pages", "it has more than 1000"),
     ("cursor", "they are on more than 1000 pages"),
     ("names", "does not list its tools: "),

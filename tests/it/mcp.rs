@@ -226,7 +226,7 @@ async fn an_unusable_server_is_an_error_with_the_reason() {
     let small = Small::new();
     let mute = McpConfig { start_timeout: Duration::from_millis(300), ..small.with("MUTE", "1") };
     let silent = refused(mute).await;
-    assert!(silent.starts_with("MCP server `x`: it sent nothing for 300 ms"), "{silent}");
+    assert!(silent.starts_with("MCP server `x`: it did not answer for 300 ms"), "{silent}");
     let error = McpServer::connect("x", McpConfig::http("http://127.0.0.1:1/mcp")).await.unwrap_err();
     assert!(matches!(error, McpError::Connect { .. }), "{error}");
 }

@@ -88,12 +88,17 @@ pub(crate) async fn connect(
                 _ => format!("`{command}` cannot be started: {cause}"),
             })?;
             let last_words = StderrTail::of(stderr, secrets.longest());
-            let transport = Program::new(running, stdin, stdout, notifications);
+            let transport = Program::new(running, stdin, stdout, notifications.clone());
             let transport = ObservedTransport::new(transport, listeners.clone());
             let served = in_time(config.start_timeout, serve_client(listeners, transport)).await;
             match served {
                 Ok(connection) => Ok(connection),
-                Err(problem) => Err(last_words.after(secrets.short(problem), &secrets).await),
+                Err(problem) => {
+                    // What it sent instead of an answer.
+                    let noise = notifications.take().pop().map(|line| format!("; {}", line.trim_end()));
+                    let problem = secrets.short(problem + &noise.unwrap_or_default());
+                    Err(last_words.after(problem, &secrets).await)
+                }
             }
         }
         Endpoint::Http { url, headers } => {
@@ -125,7 +130,7 @@ async fn in_time(
 ) -> Result<Connection, String> {
     match timeout(limit, served).await {
         Ok(served) => served.map_err(|error| problem_of(&error)),
-        Err(_) => Err(format!("it sent nothing for {} ms", limit.as_millis())),
+        Err(_) => Err(format!("it did not answer for {} ms", limit.as_millis())),
     }
 }
 

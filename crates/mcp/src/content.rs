@@ -1,6 +1,5 @@
 //! The conversion of a server's results into text for a model.
 
-use rmcp::model::{ContentBlock, ResourceContents};
 use serde_json::Value;
 use superstep_llm::{
     ToolError, ToolReply,
@@ -19,29 +18,37 @@ const MAX_SHOWN_LENGTH: usize = 500;
 /// `hide` hides the secrets of the configuration, in errors before they are truncated.
 pub(crate) fn reply(mut result: Value, hide: &dyn Fn(String) -> String) -> Result<ToolReply, ToolError> {
     let mut media = Vec::new();
-    let content = result.get_mut("content").map(Value::take);
-    let has_text =
-        content.as_ref().and_then(Value::as_array).is_some_and(|blocks| blocks.iter().any(has_text));
-    let mut parts: Vec<String> = match content {
-        Some(Value::Array(content)) => content.into_iter().map(|block| part(block, &mut media)).collect(),
-        None | Some(Value::Null) if result.is_object() => Vec::new(),
-        _ => {
-            let shown = cut(hide(result.to_string()), MAX_SHOWN_LENGTH);
-            return Err(ToolError::failed(format!(
-                "the server returned what is not a result of a tool: {shown}"
-            )));
-        }
+    let is_readable = match &result["content"] {
+        // A single block or text, not in a list, can be read as well.
+        Value::Array(_) | Value::Object(_) | Value::String(_) => true,
+        none => none.is_null() && result.is_object(),
     };
-    let structured = result.get("structuredContent").filter(|structured| !structured.is_null());
+    if !is_readable {
+        let shown = cut(hide(result.to_string()), MAX_SHOWN_LENGTH);
+        return Err(ToolError::failed(format!(
+            "the server returned what is not a result of a tool: {shown}"
+        )));
+    }
+    let content = match result.get_mut("content").map(Value::take) {
+        Some(Value::Array(content)) => content,
+        Some(Value::Null) | None => Vec::new(),
+        Some(block) => vec![block],
+    };
+    let has_text = content.iter().any(has_text);
+    let mut parts: Vec<String> = content.into_iter().map(|block| part(block, &mut media)).collect();
+    // Servers of the first version of the protocol have a `toolResult`.
+    let structured = ["structuredContent", "toolResult"].iter().find_map(|field| result.get(*field));
+    let structured = structured.filter(|structured| !structured.is_null());
     if let (false, Some(structured)) = (has_text, structured) {
         parts.retain(|part| !part.trim().is_empty());
-        parts.push(structured.to_string());
+        parts.push(structured.as_str().map_or_else(|| structured.to_string(), str::to_owned));
     }
     let mut text = parts.join("\n");
     if text.trim().is_empty() {
         text = "[the server returned no content]".to_owned();
     }
-    match result["isError"] == Value::Bool(true) {
+    let is_error = result["isError"] == true || result["isError"] == "true";
+    match is_error {
         true => Err(ToolError::failed(cut(hide(text), MAX_RESULT_BYTES))),
         false => Ok(ToolReply::text(cut(text, MAX_RESULT_BYTES)).with_media(media)),
     }
@@ -49,17 +56,41 @@ pub(crate) fn reply(mut result: Value, hide: &dyn Fn(String) -> String) -> Resul
 
 /// Returns whether a block is text for the model, also that of a resource.
 fn has_text(block: &Value) -> bool {
-    let text = block["text"].as_str().or_else(|| block["resource"]["text"].as_str());
-    text.is_some_and(|text| !text.trim().is_empty())
+    let texts = [block, &block["text"], &block["resource"]["text"]];
+    texts.iter().any(|text| text.as_str().is_some_and(|text| !text.trim().is_empty()) || text.is_number())
 }
 
+/// Converts one block. Only the fields that it needs are read, so that no other field voids its text.
 fn part(block: Value, media: &mut Vec<Media>) -> String {
-    let kind = block["type"].as_str().unwrap_or("no kind").to_owned();
-    let size = block.to_string().len();
-    match serde_json::from_value(block) {
-        Ok(block) => known(block, media).unwrap_or_else(|| unknown(&kind, size)),
-        Err(_) => unknown(&kind, size),
-    }
+    let text = |value: &Value, field: &str| match &value[field] {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let resource = &block["resource"];
+    let known = match block["type"].as_str() {
+        _ if block.is_string() => block.as_str().map(str::to_owned),
+        Some("text") => text(&block, "text"),
+        Some(kind @ ("image" | "audio")) => {
+            text(&block, "data").map(|data| shown(kind, &block, &data, None, media))
+        }
+        Some("resource") => {
+            let uri = text(resource, "uri").unwrap_or_default();
+            text(resource, "text").map(|text| format!("[resource {uri}]\n{text}")).or_else(|| {
+                let blob = text(resource, "blob")?;
+                Some(shown(&format!("resource {uri}"), resource, &blob, Some(&uri), media))
+            })
+        }
+        Some("resource_link") => text(&block, "uri").map(|uri| match text(&block, "name") {
+            Some(name) => format!("[resource {uri}: {name}]"),
+            None => format!("[resource {uri}]"),
+        }),
+        _ => None,
+    };
+    known.unwrap_or_else(|| {
+        let kind = block["type"].as_str().unwrap_or("no kind").to_owned();
+        unknown(&kind, block.to_string().len())
+    })
 }
 
 fn unknown(kind: &str, size: usize) -> String {
@@ -67,35 +98,24 @@ fn unknown(kind: &str, size: usize) -> String {
     format!("[content of kind `{kind}` that cannot be read, {size} bytes of JSON, not shown]")
 }
 
-fn known(block: ContentBlock, media: &mut Vec<Media>) -> Option<String> {
-    let mut shown =
-        |kind: &str, mime_type: &str, base64: &str, uri: Option<&str>| match Media::new(mime_type, base64) {
-            Ok(one) => {
-                let one = match uri {
-                    Some(uri) => one.at(uri),
-                    None => one,
-                };
-                let text = one.to_string();
-                media.push(one);
-                text
-            }
-            Err(why) => hidden(kind, mime_type, base64, why),
-        };
-    Some(match block {
-        ContentBlock::Text(text) => text.text,
-        ContentBlock::Image(image) => shown("image", &image.mime_type, &image.data, None),
-        ContentBlock::Audio(audio) => shown("audio", &audio.mime_type, &audio.data, None),
-        ContentBlock::Resource(resource) => match resource.resource {
-            ResourceContents::TextResourceContents { uri, text, .. } => format!("[resource {uri}]\n{text}"),
-            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                let mime_type = mime_type.as_deref().unwrap_or("unknown type");
-                shown(&format!("resource {uri}"), mime_type, &blob, Some(&uri))
-            }
-            _ => return None,
-        },
-        ContentBlock::ResourceLink(link) => format!("[resource {}: {}]", link.uri, link.name),
-        _ => return None,
-    })
+/// Adds an image, audio or a binary resource; returns its description.
+fn shown(kind: &str, block: &Value, data: &str, uri: Option<&str>, media: &mut Vec<Media>) -> String {
+    // Some servers send an address with the data in it.
+    let base64 = data.strip_prefix("data:").and_then(|data| data.split_once(";base64,"));
+    let base64 = base64.map_or(data, |(_, base64)| base64);
+    let mime_type = block["mimeType"].as_str().unwrap_or("unknown type");
+    match Media::new(mime_type, base64) {
+        Ok(one) => {
+            let one = match uri {
+                Some(uri) => one.at(uri),
+                None => one,
+            };
+            let text = one.to_string();
+            media.push(one);
+            text
+        }
+        Err(why) => hidden(kind, mime_type, base64, why),
+    }
 }
 
 /// Describes data that no model accepts.
@@ -207,10 +227,33 @@ mod tests {
         for empty in [json!({}), json!({"content": null}), json!({"content": []})] {
             assert_eq!(read(empty).unwrap(), "[the server returned no content]");
         }
-        for none in [json!("done"), json!(null), json!([1]), json!({"content": "done"})] {
+        for none in [json!("done"), json!(null), json!([1]), json!({"content": 7})] {
             let why = read(none).unwrap_err();
             assert!(why.starts_with("the server returned what is not a result of a tool: "), "{why}");
         }
+    }
+
+    #[test]
+    fn no_field_beside_a_text_voids_it() {
+        let annotations = json!({"audience": "user", "priority": "high", "lastModified": 7});
+        for content in [
+            json!([{"type": "text", "text": "one", "annotations": annotations, "_meta": "x"}]),
+            json!([{"type": "text", "text": "one", "annotations": null, "_meta": null}]),
+            json!({"type": "text", "text": "one"}),
+            json!("one"),
+        ] {
+            let result = json!({"content": content, "isError": null, "_meta": 7});
+            assert_eq!(read(result.clone()).unwrap(), "one", "{result}");
+        }
+        let odd = json!([
+            {"type": "text", "text": 5},
+            {"type": "resource_link", "uri": "file:///c"},
+            {"type": "image", "data": format!("data:image/gif;base64,{GIF}"), "mimeType": "image/gif", "annotations": 1},
+        ]);
+        let wanted = "5\n[resource file:///c]\n[image: image/gif, 6 bytes]";
+        assert_eq!(read(json!({ "content": odd })).unwrap(), wanted);
+        assert_eq!(read(json!({"toolResult": "old"})).unwrap(), "old");
+        assert_eq!(read(json!({"content": "bad", "isError": "true"})).unwrap_err(), "bad");
     }
 
     #[test]

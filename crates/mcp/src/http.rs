@@ -1,15 +1,25 @@
 //! The HTTP transport, whose answers are bounded, in bytes and in values, before they are parsed.
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::{
+    collections::HashMap,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use ::http::{
     HeaderName, HeaderValue, StatusCode,
     header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE},
 };
-use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
+use futures::{
+    Stream, StreamExt, TryStreamExt,
+    stream::{self, BoxStream},
+};
 use reqwest::{Client, Response};
 use rmcp::{
-    model::{ClientJsonRpcMessage, JsonRpcMessage, ServerJsonRpcMessage},
+    model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId, ServerJsonRpcMessage},
     transport::{
         common::http_header::{
             EVENT_STREAM_MIME_TYPE, HEADER_LAST_EVENT_ID, HEADER_SESSION_ID, JSON_MIME_TYPE,
@@ -21,10 +31,11 @@ use rmcp::{
     },
 };
 use sse_stream::{Sse, SseStream};
+use tokio_util::bytes::Bytes;
 
 use crate::{
     MAX_MESSAGE_BYTES,
-    message::{self, ServerLine},
+    message::{self, OpenRequests, ServerLine, with_whole_pairs},
 };
 
 /// The maximum size of an error body, in bytes.
@@ -81,10 +92,10 @@ impl StreamableHttpClient for Bounded {
         };
         let status = response.status();
         let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-        let kind = header(CONTENT_TYPE).unwrap_or_default().to_owned();
+        let kind = header(CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
         let begun = header(HeaderName::from_static("mcp-session-id")).map(str::to_owned);
-        let (is_json, is_stream) =
-            (kind.starts_with(JSON_MIME_TYPE), kind.starts_with(EVENT_STREAM_MIME_TYPE));
+        let (is_json, is_stream) = (kind.contains("json"), kind.starts_with(EVENT_STREAM_MIME_TYPE));
+        let is_auth = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
         match (status, response.headers().get(WWW_AUTHENTICATE)) {
             // Instructions for getting a token do not apply here; see `RequestFailure`.
             (StatusCode::UNAUTHORIZED, Some(_)) => {
@@ -96,27 +107,38 @@ impl StreamableHttpClient for Bounded {
             }
             (StatusCode::ACCEPTED | StatusCode::NO_CONTENT, _) => Ok(StreamableHttpPostResponse::Accepted),
             (StatusCode::NOT_FOUND, _) if session.is_some() => Err(StreamableHttpError::SessionExpired),
+            // A notification has no answer; a server that rejects it does not know it.
+            _ if matches!(message, JsonRpcMessage::Notification(_)) && !is_auth => {
+                Ok(StreamableHttpPostResponse::Accepted)
+            }
             _ if !status.is_success() => {
-                let is_auth = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
-                let error = match is_json && !is_auth {
-                    true => read(response, MAX_REFUSAL_BYTES, &asked).await.ok().flatten(),
-                    false => None,
+                let errors = match is_json && !is_auth {
+                    true => read(response, MAX_REFUSAL_BYTES, &asked).await.unwrap_or_default(),
+                    false => Vec::new(),
                 };
-                match error {
-                    Some(error @ JsonRpcMessage::Error(_)) => {
-                        Ok(StreamableHttpPostResponse::Json(error, begun))
-                    }
-                    _ => Err(HttpStatusError::new(status.as_u16(), None).into()),
+                match errors.into_iter().find(|it| matches!(it, JsonRpcMessage::Error(_))) {
+                    Some(error) => Ok(StreamableHttpPostResponse::Json(error, begun)),
+                    None => Err(HttpStatusError::new(status.as_u16(), None).into()),
                 }
             }
-            _ if is_stream => Ok(StreamableHttpPostResponse::Sse(events(response, most), begun)),
             // Messages without an answer have no body.
             _ if asked.is_empty() => Ok(StreamableHttpPostResponse::Accepted),
-            _ if is_json => match read(response, most, &asked).await? {
-                Some(message) => Ok(StreamableHttpPostResponse::Json(message, begun)),
-                None => Err(StreamableHttpError::UnexpectedServerResponse("not a message".into())),
-            },
-            _ => Err(StreamableHttpError::UnexpectedContentType(Some(kind))),
+            _ if is_stream => Ok(StreamableHttpPostResponse::Sse(events(response, most, asked), begun)),
+            // Some servers name no content type, or another one.
+            _ => {
+                let mut messages = read(response, most, &asked).await?;
+                match messages.len() {
+                    0 if is_json => {
+                        Err(StreamableHttpError::UnexpectedServerResponse("not a message".into()))
+                    }
+                    0 => Err(StreamableHttpError::UnexpectedContentType(Some(kind))),
+                    1 => Ok(StreamableHttpPostResponse::Json(messages.remove(0), begun)),
+                    _ => {
+                        let events = messages.iter().map(|message| Ok(event(message))).collect::<Vec<_>>();
+                        Ok(StreamableHttpPostResponse::Sse(stream::iter(events).boxed(), begun))
+                    }
+                }
+            }
         }
     }
 
@@ -153,16 +175,16 @@ impl StreamableHttpClient for Bounded {
     ) -> Result<Events, Failure> {
         let events =
             self.0.get_stream_with_max_sse_event_size(uri, session, last, token, headers, most).await?;
-        Ok(events.map_ok(readable).boxed())
+        Ok(each_message(events, |event| messages(event, &[], false)))
     }
 }
 
-/// Reads the message of a body; `None` if it is not one.
+/// Reads the messages of a body.
 async fn read(
     response: Response,
     most: usize,
-    asked: &[rmcp::model::RequestId],
-) -> Result<Option<ServerJsonRpcMessage>, Failure> {
+    asked: &[RequestId],
+) -> Result<Vec<ServerJsonRpcMessage>, Failure> {
     let (mut bytes, mut body) = (response.bytes_stream(), Vec::new());
     while let Some(part) = bytes.try_next().await? {
         if body.len() + part.len() > most {
@@ -170,23 +192,72 @@ async fn read(
         }
         body.extend_from_slice(&part);
     }
-    Ok(match message::read(&body, asked) {
+    Ok(messages_in(&body, asked))
+}
+
+fn messages_in(text: &[u8], asked: &[RequestId]) -> Vec<ServerJsonRpcMessage> {
+    let read = message::read(text, OpenRequests { ids: asked, are_all: false });
+    let message = |line| match line {
         ServerLine::Message(message) => Some(*message),
         ServerLine::Noise(_) => None,
-    })
+    };
+    read.into_iter().filter_map(message).collect()
 }
 
 /// Returns the events of a body, none of which has more than this many bytes.
-fn events(response: Response, most: usize) -> Events {
+fn events(response: Response, most: usize, asked: Vec<RequestId>) -> Events {
     let mut size = EventSize::default();
-    let bounded = move |part: reqwest::Result<tokio_util::bytes::Bytes>| {
+    let bounded = move |part: reqwest::Result<Bytes>| {
         let part = part.map_err(io::Error::other)?;
         match size.most_in(&part) > most {
             true => Err(io::Error::other(format!("an event has more than {most} bytes"))),
             false => Ok(part),
         }
     };
-    until_error(SseStream::from_bytes_stream(response.bytes_stream().map(bounded))).map_ok(readable).boxed()
+    // The last event may lack the empty line that ends it.
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = is_over.clone();
+    let end = stream::once(async move {
+        over.store(true, Ordering::Release);
+        Ok(Bytes::from_static(b"\n\n"))
+    });
+    let bytes = response.bytes_stream().map(bounded).chain(end);
+    let events = until_error(SseStream::from_bytes_stream(bytes));
+    each_message(events, move |event| messages(event, &asked, is_over.load(Ordering::Acquire)))
+}
+
+/// Replaces each event by those of its messages.
+fn each_message(
+    events: impl Stream<Item = Result<Sse, SseError>> + Send + 'static,
+    messages: impl Fn(Sse) -> Vec<Sse> + Send + 'static,
+) -> Events {
+    let each = move |event: Result<Sse, SseError>| match event {
+        Ok(event) => stream::iter(messages(event).into_iter().map(Ok).collect::<Vec<_>>()),
+        Err(error) => stream::iter(vec![Err(error)]),
+    };
+    events.flat_map(each).boxed()
+}
+
+/// Returns the events of the messages in an event. Heartbeats and other events have none, whatever their names are; an event
+/// that the end of the stream cuts off has none either.
+fn messages(event: Sse, asked: &[RequestId], is_last: bool) -> Vec<Sse> {
+    let data = event.data.as_deref().unwrap_or_default();
+    let is_whole = || serde_json::from_str::<serde::de::IgnoredAny>(&with_whole_pairs(data)).is_ok();
+    let read = if is_last && !is_whole() { Vec::new() } else { messages_in(data.as_bytes(), asked) };
+    let mut events: Vec<Sse> = read.iter().map(self::event).collect();
+    if events.is_empty() {
+        events.push(Sse::default());
+    }
+    // A stream that breaks is resumed after the last one.
+    let last = events.last_mut().expect("there is one");
+    (last.id, last.retry) = (event.id, event.retry);
+    events
+}
+
+/// Returns the event of a message.
+fn event(message: &ServerJsonRpcMessage) -> Sse {
+    let data = serde_json::to_string(message).expect("a message becomes JSON");
+    Sse { data: Some(data), ..Sse::default() }
 }
 
 /// Returns the stream up to its first error.
@@ -195,18 +266,6 @@ fn until_error<T, E>(stream: impl Stream<Item = Result<T, E>>) -> impl Stream<It
         let goes_on = !std::mem::replace(has_failed, item.is_err());
         std::future::ready(goes_on.then_some(item))
     })
-}
-
-/// Returns the event, with an error in place of a message that has too many values to be read.
-fn readable(event: Sse) -> Sse {
-    let refused = event.data.as_deref().and_then(|data| message::overfull(data.as_bytes(), &[]));
-    match refused {
-        None => event,
-        Some(ServerLine::Noise(_)) => Sse { data: None, ..event },
-        Some(ServerLine::Message(message)) => {
-            Sse { data: Some(serde_json::to_string(&message).expect("a message becomes JSON")), ..event }
-        }
-    }
 }
 
 /// The size of the current event in a stream of bytes.
@@ -254,9 +313,36 @@ mod tests {
     }
 
     #[test]
+    fn events_that_are_no_messages_are_empty() {
+        let event = |name: Option<&str>, data: &str, is_last| {
+            let event = Sse { event: name.map(str::to_owned), data: Some(data.to_owned()), ..Sse::default() };
+            messages(event.id("1"), &[RequestId::Number(7)], is_last)
+        };
+        for (name, data) in [
+            (None, r#"{"type":"heartbeat"}"#),
+            (None, "keep-alive"),
+            (None, ""),
+            (Some("ping"), "\"\""),
+            (Some("endpoint"), "/messages?x=1"),
+        ] {
+            assert_eq!(event(name, data, false), [Sse::default().id("1")], "{data}");
+        }
+        let cut = r#"{"jsonrpc":"2.0","id":7,"resul"#;
+        assert_eq!(event(None, cut, true), [Sse::default().id("1")]);
+        assert!(event(None, cut, false)[0].data.as_deref().is_some_and(|data| data.contains("-32999")));
+        let batch = r#"[{"jsonrpc":"2.0","id":7,"result":{}},{"jsonrpc":"2.0","method":"notifications/x"}]"#;
+        let events = event(Some("message"), batch, true);
+        assert!(events.len() == 2 && events[0].id.is_none() && events[1].id.is_some(), "{events:?}");
+    }
+
+    #[test]
     fn an_event_with_too_many_values_becomes_an_error_for_its_call() {
-        let event = |data: &str| readable(Sse { data: Some(data.to_owned()), ..Sse::default() }).data;
-        assert_eq!(event(r#"{"id":7,"result":[0,0]}"#).as_deref(), Some(r#"{"id":7,"result":[0,0]}"#));
+        let event = |data: &str| {
+            let event = Sse { data: Some(data.to_owned()), ..Sse::default() };
+            messages(event, &[], false).remove(0).data
+        };
+        let whole = r#"{"jsonrpc":"2.0","id":7,"result":[0,0]}"#;
+        assert_eq!(event(whole).as_deref(), Some(whole));
         let many = format!(r#"{{"id":7,"result":[0{}]}}"#, ",0".repeat(message::MAX_VALUES));
         let error: serde_json::Value = serde_json::from_str(&event(&many).unwrap()).unwrap();
         assert_eq!(

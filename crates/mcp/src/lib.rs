@@ -12,6 +12,7 @@ mod failed_requests;
 mod http;
 mod link;
 mod listed;
+mod mend;
 mod message;
 mod names;
 mod notifications;

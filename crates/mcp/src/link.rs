@@ -78,7 +78,7 @@ impl Link {
         connection: &Connection,
     ) -> Result<Vec<Result<Listed, Unusable>>, String> {
         check_timers().map_err(|error| error.to_string())?;
-        let late = |_| Err(format!("it sent nothing for {} ms", self.config.start_timeout.as_millis()));
+        let late = |_| Err(format!("it did not answer for {} ms", self.config.start_timeout.as_millis()));
         let listed = timeout(self.config.start_timeout, list(connection)).await.unwrap_or_else(late);
         listed.map_err(|problem| without_secrets(&self.config, problem))
     }

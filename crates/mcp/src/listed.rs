@@ -1,14 +1,16 @@
 //! The list of a server's tools, each of which is parsed independently.
 
+use std::collections::BTreeSet;
+
 use rmcp::{
-    model::{ClientRequest, ListToolsRequest, PaginatedRequestParams, ServerResult},
+    model::{ClientRequest, CustomResult, ErrorCode, ListToolsRequest, PaginatedRequestParams, ServerResult},
     service::ServiceError,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     connection::Connection,
-    content,
+    content, mend,
     message::{self, MAX_VALUES},
 };
 
@@ -28,7 +30,7 @@ const MAX_NAME_LENGTH: usize = 200;
 const MAX_DESCRIPTION_LENGTH: usize = 8_000;
 
 /// A tool as its server describes it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Listed {
     pub(crate) name: String,
     pub(crate) description: String,
@@ -37,7 +39,7 @@ pub(crate) struct Listed {
 }
 
 /// The server's hints about a tool's behaviour.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Hints {
     /// `true` if it is read-only.
     pub(crate) only_reads: bool,
@@ -46,7 +48,7 @@ pub(crate) struct Hints {
 }
 
 /// A tool of the list that cannot be used.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Unusable {
     pub(crate) name: String,
     pub(crate) why: String,
@@ -60,18 +62,29 @@ impl std::fmt::Display for Unusable {
 
 /// Requests all tools, page by page.
 pub(crate) async fn list(connection: &Connection) -> Result<Vec<Result<Listed, Unusable>>, String> {
-    let (mut tools, mut cursor, mut pages) = (Vec::new(), None, 0);
-    let (mut bytes, mut values) = (0, 0);
+    let (mut tools, mut cursor) = (Vec::new(), None::<String>);
+    let (mut cursors, mut bytes, mut values) = (BTreeSet::new(), 0, 0);
     loop {
-        let request = ListToolsRequest::with_param(PaginatedRequestParams::default().with_cursor(cursor));
+        let param = PaginatedRequestParams::default().with_cursor(cursor.clone());
+        let request = ListToolsRequest::with_param(param);
         let page = connection.send_request(ClientRequest::ListToolsRequest(request)).await;
-        let mut page = raw(page.map_err(|error| match error {
-            ServiceError::McpError(error) => error.message.into_owned(),
-            // Its text has the name of a type.
-            ServiceError::TransportSend(error) => error.error.to_string(),
-            ServiceError::TransportClosed => "it ended".to_owned(),
-            other => other.to_string(),
-        })?);
+        let mut page = raw(page
+            .or_else(|error| match error {
+                // A server without tools, whatever it declares.
+                ServiceError::McpError(error)
+                    if error.code == ErrorCode::METHOD_NOT_FOUND && cursor.is_none() =>
+                {
+                    Ok(ServerResult::CustomResult(CustomResult(json!({ "tools": [] }))))
+                }
+                error => Err(error),
+            })
+            .map_err(|error| match error {
+                ServiceError::McpError(error) => error.message.into_owned(),
+                // Its text has the name of a type.
+                ServiceError::TransportSend(error) => error.error.to_string(),
+                ServiceError::TransportClosed => "it ended".to_owned(),
+                other => other.to_string(),
+            })?);
         let Some(Value::Array(listed)) = page.get_mut("tools").map(Value::take) else {
             return Err("`tools` of its answer is not a list".to_owned());
         };
@@ -90,14 +103,22 @@ pub(crate) async fn list(connection: &Connection) -> Result<Vec<Result<Listed, U
             if values > MAX_VALUES {
                 return Err(format!("their schemas have more than {MAX_VALUES} values"));
             }
-            tools.push(listed);
+            if !tools.contains(&listed) {
+                tools.push(listed);
+            }
         }
-        cursor = page["nextCursor"].as_str().map(str::to_owned);
-        pages += 1;
-        match cursor {
-            None => return Ok(tools),
-            Some(_) if pages > MAX_TOOLS => return Err(format!("they are on more than {MAX_TOOLS} pages")),
-            Some(_) => {}
+        cursor = match page["nextCursor"].take() {
+            Value::String(cursor) => Some(cursor),
+            Value::Number(cursor) => Some(cursor.to_string()),
+            _ => None,
+        };
+        match &cursor {
+            // A cursor that was used before does not advance: some servers never end their list.
+            Some(next) if cursors.insert(next.clone()) => {}
+            _ => return Ok(tools),
+        }
+        if cursors.len() > MAX_TOOLS {
+            return Err(format!("they are on more than {MAX_TOOLS} pages"));
         }
     }
 }
@@ -124,7 +145,8 @@ fn tool(mut tool: Value, hide: &dyn Fn(String) -> String) -> Result<Listed, Unus
         let why = format!("its name has {} bytes, of {MAX_NAME_LENGTH} at most", name.len());
         return unusable(&name.into(), why);
     }
-    let schema = tool.get_mut("inputSchema").map(Value::take).unwrap_or_default();
+    let mut schema = tool.get_mut("inputSchema").map(Value::take).unwrap_or_default();
+    mend::schema(&mut schema);
     let size = schema.to_string().len();
     if !schema.is_object() {
         return unusable(&name.into(), "its `inputSchema` is not an object".to_owned());

@@ -10,6 +10,8 @@ use rmcp::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::mend;
+
 /// The error code of an unreadable answer. Servers use others.
 pub(crate) const UNREADABLE: ErrorCode = ErrorCode(-32_999);
 
@@ -27,34 +29,79 @@ pub(crate) enum ServerLine {
     Noise(String),
 }
 
-/// Reads a line of a server; `out` has the unanswered requests.
-pub(crate) fn read(line: &[u8], out: &[RequestId]) -> ServerLine {
-    if let Some(refused) = overfull(line, out) {
-        return refused;
+/// The requests that a message may answer.
+#[derive(Clone, Copy)]
+pub(crate) struct OpenRequests<'a> {
+    /// The unanswered requests of this stream.
+    pub(crate) ids: &'a [RequestId],
+    /// `true` if there are no others.
+    pub(crate) are_all: bool,
+}
+
+impl OpenRequests<'_> {
+    fn has(self, id: &RequestId) -> bool {
+        !self.are_all || self.ids.contains(id)
+    }
+
+    /// Returns the only one.
+    fn only(self) -> Option<RequestId> {
+        match self.ids {
+            [only] => Some(only.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a line of a server: a message, or a list of them.
+pub(crate) fn read(line: &[u8], open: OpenRequests<'_>) -> Vec<ServerLine> {
+    if let Some(refused) = overfull(line, open) {
+        return vec![refused];
     }
     let text = String::from_utf8_lossy(line);
     let is_lossy = matches!(text, Cow::Owned(_));
-    let mut message = match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
-        Ok(Value::Object(message)) => message,
-        Ok(_) => return ServerLine::Noise("it is not a JSON object".to_owned()),
+    let no_object = || ServerLine::Noise("it is not a JSON object".to_owned());
+    match serde_json::from_str(&with_whole_pairs(text.trim_start_matches('\u{feff}'))) {
+        Ok(Value::Object(message)) => vec![read_object(message, is_lossy, open)],
+        Ok(Value::Array(batch)) => {
+            let read = |message| match message {
+                Value::Object(message) => read_object(message, is_lossy, open),
+                _ => no_object(),
+            };
+            batch.into_iter().map(read).collect()
+        }
+        Ok(_) => vec![no_object()],
         Err(error) if text.trim_start().starts_with('{') => {
             let mut scan = IdScan::default();
             scan.feed(line);
-            return unreadable(scan.found(), &error.to_string(), out);
+            vec![unreadable(scan, &error.to_string(), open)]
         }
-        Err(error) => return ServerLine::Noise(error.to_string()),
-    };
+        Err(error) => vec![ServerLine::Noise(error.to_string())],
+    }
+}
+
+/// Reads a message. Programs print other objects, too: logs, whose fields may be called like those of an answer.
+fn read_object(mut message: Map<String, Value>, is_lossy: bool, open: OpenRequests<'_>) -> ServerLine {
     // A message with a result is an answer, regardless of its other fields.
     if message.contains_key("method") && !["result", "error"].iter().any(|key| message.contains_key(*key)) {
+        mend::notification(&mut message);
         return match serde_json::from_value(Value::Object(message)) {
             Ok(message) => ServerLine::Message(Box::new(message)),
             Err(error) => ServerLine::Noise(error.to_string()),
         };
     }
-    let id = message.get("id").and_then(id);
+    let is_rpc = message.remove("jsonrpc").is_some();
+    let id = message.remove("id").filter(|id| !id.is_null());
     let (result, error) = (message.remove("result"), message.remove("error").filter(|it| !it.is_null()));
-    let Some(id) = id.or_else(|| only(out)) else {
-        return ServerLine::Noise("it has neither a method nor an id".to_owned());
+    let has_shape = is_rpc || message.is_empty() && (result.is_some() || error.is_some());
+    let id = match id.as_ref().map(parsed_id) {
+        Some(Some(id)) => Some(id).filter(|id| open.has(id)),
+        // An error without an id answers a request that the server could not read; so does one with an id of the server over
+        // HTTP, where it is the response to a request.
+        None => open.only().filter(|_| is_rpc && error.is_some()),
+        Some(None) => open.only().filter(|_| is_rpc && error.is_some() && !open.are_all),
+    };
+    let (Some(id), true) = (id, has_shape) else {
+        return ServerLine::Noise("it answers no open request".to_owned());
     };
     let answer = match (result, error) {
         (_, Some(error)) => JsonRpcMessage::error(error_of(error), Some(id)),
@@ -64,13 +111,13 @@ pub(crate) fn read(line: &[u8], out: &[RequestId]) -> ServerLine {
             }
             JsonRpcMessage::response(result_of(result), id)
         }
-        (None, None) => return unreadable(Some(id), "it has neither a result nor an error", out),
+        (None, None) => error_answer(id, "it has neither a result nor an error"),
     };
     ServerLine::Message(Box::new(answer))
 }
 
 /// Returns the kind of a line with too many values to be parsed; `None` for other lines.
-pub(crate) fn overfull(line: &[u8], out: &[RequestId]) -> Option<ServerLine> {
+pub(crate) fn overfull(line: &[u8], open: OpenRequests<'_>) -> Option<ServerLine> {
     // Each value has at least one byte, and most messages have fewer bytes than this.
     if line.len() <= MAX_VALUES {
         return None;
@@ -78,7 +125,7 @@ pub(crate) fn overfull(line: &[u8], out: &[RequestId]) -> Option<ServerLine> {
     let mut scan = IdScan::default();
     scan.feed(line);
     let why = format!("it has more than {MAX_VALUES} values");
-    (scan.values > MAX_VALUES).then(|| unreadable(scan.found(), &why, out))
+    (scan.values > MAX_VALUES).then(|| unreadable(scan, &why, open))
 }
 
 /// Counts the values of a JSON text.
@@ -88,16 +135,53 @@ pub(crate) fn values(json: &[u8]) -> usize {
     scan.values
 }
 
-/// Creates an error answer for a message that cannot be read. Its id is known, or it must answer the only
-/// open request.
-pub(crate) fn unreadable(id: Option<RequestId>, why: &str, out: &[RequestId]) -> ServerLine {
-    match id.or_else(|| only(out)) {
-        Some(id) => {
-            let error = ErrorData::new(UNREADABLE, why.to_owned(), None);
-            ServerLine::Message(Box::new(JsonRpcMessage::error(error, Some(id))))
-        }
+/// Creates an error answer for a message that cannot be read: its id is that of an open request, or it is a
+/// message of the protocol without a readable id, and answers the only open request.
+pub(crate) fn unreadable(scan: IdScan, why: &str, open: OpenRequests<'_>) -> ServerLine {
+    let id = match scan.found {
+        Some(id) => Some(id).filter(|id| open.has(id)),
+        None => open.only().filter(|_| scan.is_rpc),
+    };
+    match id {
+        Some(id) => ServerLine::Message(Box::new(error_answer(id, why))),
         None => ServerLine::Noise(why.to_owned()),
     }
+}
+
+fn error_answer(id: RequestId, why: &str) -> RxJsonRpcMessage<RoleClient> {
+    JsonRpcMessage::error(ErrorData::new(UNREADABLE, why.to_owned(), None), Some(id))
+}
+
+/// Replaces the escape of each half of a surrogate pair that stands alone, such as the half of an emoji, by that of
+/// U+FFFD. No JSON parser accepts it.
+pub(crate) fn with_whole_pairs(json: &str) -> Cow<'_, str> {
+    let bytes = json.as_bytes();
+    let unit = |at: usize| {
+        let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        let digits =
+            std::str::from_utf8(digits).ok().filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()));
+        u16::from_str_radix(digits?, 16).ok()
+    };
+    let (mut halves, mut at) = (Vec::new(), 0);
+    while let Some(found) = bytes.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == b'\\')) {
+        let start = at + found;
+        at = match (unit(start), unit(start + 6)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => start + 12,
+            (Some(0xd800..=0xdfff), _) => {
+                halves.push(start);
+                start + 6
+            }
+            _ => start + 2,
+        };
+    }
+    if halves.is_empty() {
+        return json.into();
+    }
+    let mut mended = bytes.to_owned();
+    for start in halves {
+        mended[start..start + 6].copy_from_slice(b"\\ufffd");
+    }
+    String::from_utf8(mended).expect("only the digits of escapes were replaced").into()
 }
 
 /// Returns the request that a message answers.
@@ -109,15 +193,8 @@ pub(crate) fn answered(message: &RxJsonRpcMessage<RoleClient>) -> Option<&Reques
     }
 }
 
-fn only(out: &[RequestId]) -> Option<RequestId> {
-    match out {
-        [only] => Some(only.clone()),
-        _ => None,
-    }
-}
-
 /// Parses the id of an answer, which some servers write as a text or as a float.
-fn id(id: &Value) -> Option<RequestId> {
+fn parsed_id(id: &Value) -> Option<RequestId> {
     let number = match id {
         Value::Number(number) => {
             number.as_i64().or_else(|| number.to_string().strip_suffix(".0")?.parse().ok())
@@ -130,12 +207,10 @@ fn id(id: &Value) -> Option<RequestId> {
 
 /// Returns the result unchanged: its kind does not matter for the calls of tools.
 fn result_of(result: Value) -> ServerResult {
-    if result.get("protocolVersion").is_some()
-        && let Ok(initialized) = serde_json::from_value(result.clone())
-    {
-        return initialized;
+    match mend::initialized(&result) {
+        Some(initialized) => ServerResult::InitializeResult(initialized),
+        None => ServerResult::CustomResult(CustomResult(result)),
     }
-    ServerResult::CustomResult(CustomResult(result))
 }
 
 fn error_of(error: Value) -> ErrorData {
@@ -158,6 +233,8 @@ pub(crate) struct IdScan {
     text: Vec<u8>,
     /// `true` if the text before the last colon was `id`.
     is_id: bool,
+    /// `true` if it has a field `jsonrpc`.
+    is_rpc: bool,
     found: Option<RequestId>,
     /// The number of values, at all levels.
     values: usize,
@@ -168,8 +245,9 @@ impl IdScan {
         bytes.iter().for_each(|byte| self.next(*byte));
     }
 
-    pub(crate) fn found(self) -> Option<RequestId> {
-        self.found
+    /// Returns whether every bracket is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.depth == 0
     }
 
     fn next(&mut self, byte: u8) {
@@ -189,6 +267,7 @@ impl IdScan {
             }
             b':' if self.depth == 1 => {
                 self.is_id = self.text == b"id";
+                self.is_rpc |= self.text == b"jsonrpc";
                 self.text.clear();
             }
             byte if byte.is_ascii_whitespace() => {}
@@ -208,7 +287,7 @@ impl IdScan {
         if self.depth == 1 {
             if self.is_id && self.found.is_none() {
                 let text = String::from_utf8_lossy(&self.text).into_owned();
-                self.found = id(&Value::String(text));
+                self.found = parsed_id(&Value::String(text));
             }
             self.is_id = false;
             self.text.clear();
@@ -226,7 +305,10 @@ mod tests {
 
     /// Returns the answered id and the answer, or the reason why it is noise.
     fn answer_or_noise(line: &[u8], ids: &[i64]) -> (Option<i64>, String) {
-        let message = match read(line, &out(ids)) {
+        let ids = out(ids);
+        let mut read = read(line, OpenRequests { ids: &ids, are_all: true });
+        assert_eq!(read.len(), 1);
+        let message = match read.remove(0) {
             ServerLine::Noise(why) => return (None, why),
             ServerLine::Message(message) => *message,
         };
@@ -241,20 +323,40 @@ mod tests {
 
     #[test]
     fn a_response_is_recognized_in_any_form() {
-        let plain: [(&str, &str); 7] = [
+        let plain: [(&str, &str); 8] = [
             (r#"{"jsonrpc":"2.0","id":7,"result":{"content":null}}"#, r#"{"content":null}"#),
             (r#"{"id":"7","result":"text"}"#, r#""text""#),
             (
                 r#"{"id":7.0,"result":{"tools":[{}],"content":1},"error":null}"#,
                 r#"{"content":1,"tools":[{}]}"#,
             ),
-            (r#"{"result":{}}"#, "{}"),
-            (r#"{"id":null,"error":{"code":-1,"message":"parse error"}}"#, "parse error"),
+            (r#"[{"id":7,"result":{}}]"#, "{}"),
+            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"parse error"}}"#, "parse error"),
             (r#"{"id":7,"error":"broken"}"#, "broken"),
-            (r#"{"id":7}"#, "it has neither a result nor an error"),
+            (r#"{"jsonrpc":"2.0","id":7}"#, "it has neither a result nor an error"),
+            (r#"{"id":7,"result":"\ud83d \ud83d\ude00 \\ud83d\uDE00"}"#, "\"\u{fffd} 😀 \\\\ud83d\u{fffd}\""),
         ];
         for (line, wanted) in plain {
             assert_eq!(answer_or_noise(line.as_bytes(), &[7]), (Some(7), wanted.to_owned()), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_a_program_logs_as_json_answers_nothing() {
+        for line in [
+            r#"{"level":"info","message":"ready"}"#,
+            r#"{"level":"info","msg":"calling","id":7}"#,
+            r#"{"level":"error","error":"cache miss"}"#,
+            r#"{"level":"info","result":"ok","id":7}"#,
+            r#"{"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":8,"result":{}}"#,
+            r#"{"level":"info","method":"GET"}"#,
+            r#"["log",1]"#,
+            r#"{not json"#,
+            r#"{"level":"#,
+        ] {
+            let read = read(line.as_bytes(), OpenRequests { ids: &out(&[7]), are_all: true });
+            assert!(read.iter().all(|it| matches!(it, ServerLine::Noise(_))), "{line}");
         }
     }
 
@@ -265,9 +367,9 @@ mod tests {
         assert!(id == Some(7) && why.starts_with("recursion limit exceeded"), "{why}");
         let (id, why) = answer_or_noise(br#"{"id":7,"result":{"x":"#, &[3, 7]);
         assert!(id == Some(7) && why.starts_with("EOF while parsing"), "{why}");
-        let (id, _) = answer_or_noise(br#"{"result":"\"id\": 3","#, &[7]);
+        let (id, _) = answer_or_noise(br#"{"jsonrpc":"2.0","result":"\"id\": 3","#, &[7]);
         assert_eq!(id, Some(7), "it is the only one that is out");
-        assert_eq!(answer_or_noise(br#"{"result":"\"id\": 3","#, &[3, 7]).0, None);
+        assert_eq!(answer_or_noise(br#"{"jsonrpc":"2.0","result":"\"id\": 3","#, &[3, 7]).0, None);
         assert_eq!(
             answer_or_noise(b"listening on 3", &[7]),
             (None, "expected value at line 1 column 1".to_owned())
@@ -292,6 +394,7 @@ mod tests {
 
     #[test]
     fn any_broken_response_to_the_only_request_ends_it() {
+        let begin = br#"{"jsonrpc":"2.0","id":7,"#.len();
         let whole =
             br#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"a\"b\u00e9"}],"isError":false}}"#;
         let mut seed = 1_u64;
@@ -302,15 +405,15 @@ mod tests {
         for _ in 0..20_000 {
             let mut line = whole.to_vec();
             for _ in 0..=random(3) {
-                let (at, byte) = (1 + random(line.len()), u8::try_from(random(256)).unwrap());
+                let (at, byte) = (begin + random(line.len() - begin + 1), u8::try_from(random(256)).unwrap());
                 match random(3) {
                     0 => line.truncate(at),
                     1 if at < line.len() => line[at] = byte,
                     _ => line.insert(at, byte),
                 }
             }
-            let said = read(&line, &out(&[7]));
-            assert!(matches!(said, ServerLine::Message(_)), "{}", String::from_utf8_lossy(&line));
+            let said = read(&line, OpenRequests { ids: &out(&[7]), are_all: true });
+            assert!(matches!(said[..], [ServerLine::Message(_)]), "{}", String::from_utf8_lossy(&line));
         }
     }
 
@@ -318,7 +421,7 @@ mod tests {
     fn bytes_that_are_not_utf8_are_noted_in_the_result() {
         let (id, result) = answer_or_noise(
             b"{\"id\":7,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"\xff!\"}]}}",
-            &[],
+            &[7],
         );
         assert_eq!(id, Some(7));
         assert!(result.contains("\u{fffd}!") && result.contains("not UTF-8"), "{result}");

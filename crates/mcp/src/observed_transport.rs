@@ -7,7 +7,9 @@ use std::{
 
 use rmcp::{
     RoleClient,
-    model::{GetExtensions, JsonRpcMessage, RequestId, ServerNotification},
+    model::{
+        ErrorCode, ErrorData, GetExtensions, JsonRpcMessage, RequestId, ServerNotification, ServerRequest,
+    },
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::Transport,
 };
@@ -26,6 +28,8 @@ pub(crate) struct ObservedTransport<T> {
     transport: T,
     listeners: Arc<CallListeners>,
     unanswered: Arc<Unanswered>,
+    /// `true` once the server has answered `initialize`, the first request.
+    has_begun: bool,
 }
 
 /// The unanswered requests of the server.
@@ -55,7 +59,7 @@ impl Unanswered {
 
 impl<T> ObservedTransport<T> {
     pub(crate) fn new(transport: T, listeners: Arc<CallListeners>) -> Self {
-        Self { transport, listeners, unanswered: Arc::default() }
+        Self { transport, listeners, unanswered: Arc::default(), has_begun: false }
     }
 }
 
@@ -92,6 +96,17 @@ impl<T: Transport<RoleClient, Error: Into<RequestFailure>>> Transport<RoleClient
             self.unanswered.are_few().await;
             let message = self.transport.receive().await?;
             match &message {
+                // Some servers ask before they answer `initialize`; `rmcp` handles pings only.
+                JsonRpcMessage::Request(asked)
+                    if !self.has_begun && !matches!(asked.request, ServerRequest::PingRequest(_)) =>
+                {
+                    let unknown = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "not supported", None);
+                    let answer = JsonRpcMessage::error(unknown, Some(asked.id.clone()));
+                    // A server that does not get it does not answer either.
+                    let _ = self.transport.send(answer).await;
+                    continue;
+                }
+                JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => self.has_begun = true,
                 // A request with the id of an unanswered one cannot be answered.
                 JsonRpcMessage::Request(asked) if !self.unanswered.ids().insert(asked.id.clone()) => continue,
                 JsonRpcMessage::Notification(said) => match &said.notification {

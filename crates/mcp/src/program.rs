@@ -1,6 +1,7 @@
 //! The transport to a program: one message per line, over its stdin and stdout.
 
 use std::{
+    collections::VecDeque,
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -18,7 +19,7 @@ use tokio::{
 
 use crate::{
     MAX_MESSAGE_BYTES,
-    message::{self, IdScan, ServerLine},
+    message::{self, IdScan, OpenRequests, ServerLine},
     notifications::Notifications,
     running::Running,
 };
@@ -34,6 +35,8 @@ pub(crate) struct Program {
     /// Closed before the program is ended.
     stdin: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
     lines: Lines<ChildStdout>,
+    /// The messages of a line that are not received yet.
+    received: VecDeque<RxJsonRpcMessage<RoleClient>>,
     /// The unanswered requests.
     out: Arc<Mutex<Vec<RequestId>>>,
     notifications: Arc<Notifications>,
@@ -48,11 +51,50 @@ impl Program {
         notifications: Arc<Notifications>,
     ) -> Self {
         let stdin = Arc::new(tokio::sync::Mutex::new(Some(stdin)));
-        Self { stdin, lines: Lines::of(stdout), out: Arc::default(), notifications, running }
+        Self {
+            stdin,
+            lines: Lines::of(stdout),
+            received: VecDeque::new(),
+            out: Arc::default(),
+            notifications,
+            running,
+        }
     }
 
     fn out(&self) -> MutexGuard<'_, Vec<RequestId>> {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads a line; what is not a message is reported.
+    fn take(&mut self, line: Line) {
+        let ids = self.out().clone();
+        let open = OpenRequests { ids: &ids, are_all: true };
+        let (read, line) = match line {
+            Line::Whole(line) if line.trim_ascii().is_empty() => return,
+            Line::Whole(line) => (message::read(&line, open), line),
+            Line::TooLong(scan) => {
+                let why = format!("it has more than {MAX_MESSAGE_BYTES} bytes");
+                (vec![message::unreadable(scan, &why, open)], Vec::new())
+            }
+        };
+        for said in read {
+            match said {
+                ServerLine::Message(message) => {
+                    if let JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) = &*message {
+                        let answered = message::answered(&message);
+                        self.out().retain(|id| Some(id) != answered);
+                    }
+                    self.received.push_back(*message);
+                }
+                ServerLine::Noise(why) => {
+                    let begin = &line[..line.len().min(READ_OF_NOISE)];
+                    let shown = self.notifications.hidden(String::from_utf8_lossy(begin).into_owned());
+                    let shown = &shown[..shown.floor_char_boundary(MAX_NOISE_LENGTH)];
+                    self.notifications
+                        .warn(&[format!("a line on its stdout is not a message: {why}: {}", shown.trim())]);
+                }
+            }
+        }
     }
 }
 
@@ -86,36 +128,11 @@ impl Transport<RoleClient> for Program {
     /// Cancel-safe: no message is lost if it is dropped.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            let line = self.lines.next().await?;
-            let said = match &line {
-                Line::Whole(line) if line.trim_ascii().is_empty() => continue,
-                Line::Whole(line) => message::read(line, &self.out()),
-                Line::TooLong(id) => {
-                    let why = format!("it has more than {MAX_MESSAGE_BYTES} bytes");
-                    message::unreadable(id.clone(), &why, &self.out())
-                }
-            };
-            match said {
-                ServerLine::Message(message) => {
-                    if let JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) = &*message {
-                        let answered = message::answered(&message);
-                        self.out().retain(|id| Some(id) != answered);
-                    }
-                    return Some(*message);
-                }
-                ServerLine::Noise(why) => {
-                    let shown = match &line {
-                        Line::Whole(line) => {
-                            let begin = &line[..line.len().min(READ_OF_NOISE)];
-                            self.notifications.hidden(String::from_utf8_lossy(begin).into_owned())
-                        }
-                        Line::TooLong(_) => String::new(),
-                    };
-                    let shown = &shown[..shown.floor_char_boundary(MAX_NOISE_LENGTH)];
-                    self.notifications
-                        .warn(&[format!("a line on its stdout is not a message: {why}: {}", shown.trim())]);
-                }
+            if let Some(message) = self.received.pop_front() {
+                return Some(message);
             }
+            let line = self.lines.next().await?;
+            self.take(line);
         }
     }
 
@@ -129,52 +146,68 @@ impl Transport<RoleClient> for Program {
     }
 }
 
-/// The lines of a stream, without those that are too long.
+/// The lines of a stream, without those that are too long. A message is whole without a line end, too, and may have several lines,
+/// if the first one and the last one have only a bracket.
 struct Lines<R> {
     read: BufReader<R>,
     line: Vec<u8>,
-    /// The scanner for the id of a line that is too long.
-    too_long: Option<IdScan>,
+    /// The scan of the line for its id and its end.
+    scan: IdScan,
+    is_too_long: bool,
 }
 
 enum Line {
     Whole(Vec<u8>),
-    /// The id of a line that is too long, if found.
-    TooLong(Option<RequestId>),
+    /// A line that is too long, after a scan for its id.
+    TooLong(IdScan),
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     fn of(read: R) -> Self {
-        Self { read: BufReader::new(read), line: Vec::new(), too_long: None }
+        Self { read: BufReader::new(read), line: Vec::new(), scan: IdScan::default(), is_too_long: false }
     }
 
+    /// Cancel-safe: no line is lost if it is dropped.
     async fn next(&mut self) -> Option<Line> {
         loop {
             let read = self.read.fill_buf().await.ok()?;
             if read.is_empty() {
-                let last = std::mem::take(&mut self.line);
-                return (!last.is_empty()).then_some(Line::Whole(last));
+                return (!self.line.is_empty()).then(|| self.take());
+            }
+            // Another object begins: the lines before it were none.
+            if self.line.ends_with(b"\n") && read[0] == b'{' {
+                return Some(self.take());
             }
             let end = read.iter().position(|byte| *byte == b'\n');
-            let part = &read[..end.unwrap_or(read.len())];
-            match &mut self.too_long {
-                Some(scan) => scan.feed(part),
-                None if self.line.len() + part.len() > MAX_MESSAGE_BYTES => {
-                    let mut scan = IdScan::default();
-                    scan.feed(&std::mem::take(&mut self.line));
-                    scan.feed(part);
-                    self.too_long = Some(scan);
-                }
-                None => self.line.extend_from_slice(part),
+            let part = &read[..end.map_or(read.len(), |end| end + 1)];
+            self.scan.feed(part);
+            if self.line.len() + part.len() > MAX_MESSAGE_BYTES {
+                (self.is_too_long, self.line) = (true, Vec::new());
+            } else if !self.is_too_long {
+                self.line.extend_from_slice(part);
             }
-            let taken = part.len() + usize::from(end.is_some());
+            let taken = part.len();
             self.read.consume(taken);
-            if end.is_some() {
-                return Some(match self.too_long.take() {
-                    Some(scan) => Line::TooLong(scan.found()),
-                    None => Line::Whole(std::mem::take(&mut self.line)),
-                });
+            if self.is_over(end.is_some()) {
+                return Some(self.take());
             }
+        }
+    }
+
+    fn is_over(&self, ends_line: bool) -> bool {
+        let line = self.line.trim_ascii_start();
+        let is_object = line.starts_with(b"{");
+        let is_whole = is_object && self.scan.is_closed();
+        let has_more = is_object
+            && line.split(|byte| *byte == b'\n').next().is_some_and(|first| first.trim_ascii() == b"{");
+        is_whole || ends_line && !has_more
+    }
+
+    fn take(&mut self) -> Line {
+        let (line, scan) = (std::mem::take(&mut self.line), std::mem::take(&mut self.scan));
+        match std::mem::take(&mut self.is_too_long) {
+            true => Line::TooLong(scan),
+            false => Line::Whole(line),
         }
     }
 }
@@ -189,9 +222,29 @@ mod tests {
     async fn a_line_that_is_too_long_is_dropped_and_its_id_is_found() {
         let flood = format!("{{\"result\":\"{}\",\"id\":7}}\n{{}}\n", "x".repeat(MAX_MESSAGE_BYTES));
         let mut lines = Lines::of(flood.as_bytes());
-        let Some(Line::TooLong(Some(id))) = lines.next().await else { panic!("it is too long") };
-        assert_eq!((id, lines.line.capacity()), (NumberOrString::Number(7), 0));
-        assert!(matches!(lines.next().await, Some(Line::Whole(line)) if line == b"{}"));
+        let Some(Line::TooLong(scan)) = lines.next().await else { panic!("it is too long") };
+        let ids = [NumberOrString::Number(7)];
+        let answer = message::unreadable(scan, "long", OpenRequests { ids: &ids, are_all: true });
+        assert!(matches!(answer, ServerLine::Message(_)) && lines.line.capacity() == 0);
+        assert!(matches!(lines.next().await, Some(Line::Whole(line)) if line == b"{}\n"));
         assert!(lines.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn an_object_is_a_line_however_it_is_written() {
+        let mut lines = Lines::of(&b"log\n{\n \"a\": {}\n}\n{\n{\"b\":[\"}\"]}\r\n{broken\nx\n{}"[..]);
+        let mut read = Vec::new();
+        while let Some(Line::Whole(line)) = lines.next().await {
+            read.push(String::from_utf8(line).unwrap());
+        }
+        assert_eq!(
+            read,
+            ["log\n", "{\n \"a\": {}\n}\n", "{\n", "{\"b\":[\"}\"]}\r\n", "{broken\n", "x\n", "{}"]
+        );
+        // The pipe stays open after it.
+        let (mut to, from) = tokio::io::duplex(64);
+        let mut lines = Lines::of(from);
+        to.write_all(b"{\"a\":1}").await.unwrap();
+        assert!(matches!(lines.next().await, Some(Line::Whole(line)) if line == b"{\"a\":1}"));
     }
 }

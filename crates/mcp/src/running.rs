@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(unix)]
+use process_wrap::tokio::{CommandWrap, CommandWrapper as _, ProcessSession};
 use tokio::{
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
     runtime::Handle,
@@ -46,7 +48,7 @@ fn groups() -> MutexGuard<'static, BTreeSet<u32>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program in a process group of its own. Dropping it ends it in the background, or kills it if there is no
+/// A program in a session and a process group of its own. Dropping it ends it in the background, or kills it if there is no
 /// runtime.
 pub(crate) struct Running(Option<Group>);
 
@@ -71,11 +73,12 @@ pub(crate) struct Pipes {
 }
 
 impl Running {
-    /// Starts a program in a group of its own, so that it does not receive Ctrl-C.
+    /// Starts a program in a session of its own, without a terminal: it does not receive Ctrl-C, cannot read keys, and cannot write
+    /// to the screen.
     pub(crate) fn start(mut command: Command) -> io::Result<(Self, Pipes)> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         #[cfg(unix)]
-        command.process_group(0);
+        ProcessSession.pre_spawn(&mut command, &CommandWrap::with_new("", |_| {}))?;
         let mut leader = command.spawn()?;
         let pipes = (leader.stdin.take(), leader.stdout.take(), leader.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else { unreachable!("all of them are piped") };

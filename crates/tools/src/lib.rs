@@ -22,6 +22,8 @@ mod snapshots;
 #[cfg(all(test, feature = "workspace"))]
 mod testing;
 #[cfg(feature = "workspace")]
+mod text;
+#[cfg(feature = "workspace")]
 mod todo;
 #[cfg(feature = "workspace")]
 mod web;

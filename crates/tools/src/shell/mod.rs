@@ -6,6 +6,8 @@ mod ends;
 
 use std::{io, path::Path, process::ExitStatus, sync::Arc, time::Duration};
 
+#[cfg(unix)]
+use process_wrap::tokio::{CommandWrap, CommandWrapper as _, ProcessSession};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -202,8 +204,9 @@ impl Running {
         for (name, value) in trace_headers() {
             shell.env(name.to_ascii_uppercase(), value);
         }
+        // A session of its own has no terminal: no keys are read from it, and nothing is written to the screen.
         #[cfg(unix)]
-        shell.process_group(0);
+        ProcessSession.pre_spawn(&mut shell, &CommandWrap::with_new("", |_| {}))?;
         let child = shell.spawn()?;
         Ok(Self {
             #[cfg(unix)]
@@ -464,6 +467,17 @@ mod tests {
         assert!(seen.contains("CARGO_PKG_NAME=") && !seen.contains("CARGO_PKG_DESCRIPTION="), "{seen}");
         let mut seen_ones = seen.lines().filter_map(|line| line.split_once('='));
         assert!(!seen_ones.any(|(name, value)| is_secret(name, value)), "{seen}");
+    }
+
+    #[tokio::test]
+    async fn a_command_is_the_leader_of_a_session_without_a_terminal() {
+        let place = TestWorkspace::new();
+        let seen =
+            call(&shell(&place.workspace), args("cut -d' ' -f1,5-7 /proc/$$/stat; echo $$ > /dev/tty")).await;
+        let numbers: Vec<&str> = seen.lines().next().unwrap().split(' ').collect();
+        let [id, group, session, terminal] = numbers[..] else { panic!("{seen}") };
+        assert_eq!((group, session, terminal), (id, id, "0"), "{seen}");
+        assert!(seen.contains("/dev/tty"), "{seen}");
     }
 
     #[test]

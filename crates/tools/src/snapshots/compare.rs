@@ -8,7 +8,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Entry, FileSnapshots, Tree, not_stored};
-use crate::call::{check_stop, cut, is_binary};
+use crate::{
+    call::{check_stop, cut, is_binary},
+    text::TextForm,
+};
 
 /// Maximum number of listed changes.
 const MAX_CHANGES: usize = 100;
@@ -74,8 +77,11 @@ impl FileSnapshots {
             Some(Entry::Link(target)) => Ok(Some(format!("-> {target}\n"))),
             Some(Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash)) => {
                 let content = self.read(thread, hash)?;
-                let is_text = content.len() <= MAX_TEXT_BYTES && !is_binary(&content);
-                Ok(String::from_utf8(content).ok().filter(|_| is_text))
+                if content.len() > MAX_TEXT_BYTES {
+                    return Ok(None);
+                }
+                let (text, is_lossy) = TextForm::of(&content).decode(&content);
+                Ok(Some(text.into_owned()).filter(|text| !is_lossy && !is_binary(text.as_bytes())))
             }
         }
     }

@@ -14,7 +14,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{html, reach::Reach};
-use crate::call::{REPEATABLE, cancelled, crashed, cut, grouped, is_binary, stop_signal};
+use crate::{
+    call::{REPEATABLE, cancelled, crashed, cut, grouped, is_binary, stop_signal},
+    text::{self, TextForm},
+};
 
 const MAX_URL_BYTES: usize = 2_000;
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -23,6 +26,8 @@ const MAX_REDIRECTS: usize = 5;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of bytes shown of an error response's body.
 const REFUSAL_BYTES: usize = 500;
+/// Number of bytes shown of an unknown charset.
+const MAX_LABEL_BYTES: usize = 40;
 
 #[derive(JsonSchema, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -264,6 +269,7 @@ async fn read(url: Url, mut response: Response, cx: ToolCx) -> Result<String, To
     let content_type = header(header::CONTENT_TYPE).to_owned();
     let encoding = header(header::CONTENT_ENCODING).to_owned();
     let kind = Kind::of(&content_type);
+    let label = charset(&content_type);
     let mut body = Vec::new();
     let mut is_cut = false;
     // Only the needed part is read.
@@ -281,7 +287,9 @@ async fn read(url: Url, mut response: Response, cx: ToolCx) -> Result<String, To
     }
     drop(response);
     if !status.is_success() {
-        let text = String::from_utf8_lossy(&body[..body.len().min(REFUSAL_BYTES)]).into_owned();
+        let start = &body[..body.len().min(REFUSAL_BYTES)];
+        let declared = charset(&content_type).as_deref().and_then(text::named);
+        let text = TextForm::of_page(start, declared).decode(start).0.into_owned();
         return Err(ToolError::Failed(
             format!("the server answered {status}: {}", text.trim()).trim_end_matches(": ").into(),
         ));
@@ -292,7 +300,10 @@ async fn read(url: Url, mut response: Response, cx: ToolCx) -> Result<String, To
             printable_line(&encoding)
         )));
     }
-    let Some(kind) = kind.filter(|_| !is_binary(&body)) else {
+    let declared = label.as_deref().and_then(text::named);
+    let form = TextForm::of_page(&body, declared);
+    let page = form.decode(&body).0.into_owned();
+    let Some(kind) = kind.filter(|_| !is_binary(page.as_bytes())) else {
         let what = if kind.is_none() { printable_line(&content_type) } else { "binary".to_owned() };
         return Err(ToolError::Failed(format!("the address has no text: it is {what}")));
     };
@@ -300,7 +311,7 @@ async fn read(url: Url, mut response: Response, cx: ToolCx) -> Result<String, To
     let (stop, _guard) = stop_signal(&cx);
     let base = url.clone();
     let text =
-        tokio::task::spawn_blocking(move || text(&body, kind, &base, &stop)).await.map_err(|_| crashed())?;
+        tokio::task::spawn_blocking(move || shown(page, kind, &base, &stop)).await.map_err(|_| crashed())?;
     let mut notes = vec![format!("[{url}, {} bytes]", grouped(read))];
     if is_cut {
         notes.push(format!(
@@ -308,8 +319,14 @@ async fn read(url: Url, mut response: Response, cx: ToolCx) -> Result<String, To
             grouped(MAX_BODY_BYTES as u64)
         ));
     }
+    if let Some(label) = label.filter(|_| declared.is_none()) {
+        notes.push(format!("[the charset `{}` is not known]", printable_line(cut(&label, MAX_LABEL_BYTES))));
+    }
+    if let Some(name) = form.name() {
+        notes.push(format!("[read as {name}]"));
+    }
     if text.contains('\u{fffd}') {
-        notes.push("[bytes that are not UTF-8 are shown as \u{fffd}]".into());
+        notes.push(format!("[bytes that are not {} are shown as \u{fffd}]", form.encoding.name()));
     }
     notes.push(cut(&text, MAX_TEXT_BYTES).to_owned());
     if text.len() > MAX_TEXT_BYTES {
@@ -318,12 +335,18 @@ async fn read(url: Url, mut response: Response, cx: ToolCx) -> Result<String, To
     Ok(notes.join("\n"))
 }
 
-fn text(body: &[u8], kind: Kind, base: &Url, stop: &CancellationToken) -> String {
-    let plain = String::from_utf8_lossy(body);
+/// Returns the charset of a `Content-Type` value.
+fn charset(content_type: &str) -> Option<String> {
+    let parameters = content_type.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+    let (_, label) = parameters.into_iter().find(|(name, _)| name.trim().eq_ignore_ascii_case("charset"))?;
+    Some(label.trim().trim_matches(['"', '\'']).to_owned())
+}
+
+fn shown(plain: String, kind: Kind, base: &Url, stop: &CancellationToken) -> String {
     let start = plain.trim_start().get(..14).unwrap_or_default().to_ascii_lowercase();
     let is_html = kind == Kind::Html
         || kind == Kind::Unknown && (start == "<!doctype html" || start.starts_with("<html"));
-    if is_html { html::text(&plain, base, MAX_TEXT_BYTES, stop) } else { plain.into_owned() }
+    if is_html { html::text(&plain, base, MAX_TEXT_BYTES, stop) } else { plain }
 }
 
 #[cfg(test)]
@@ -366,6 +389,35 @@ mod tests {
         let body = body.as_ref();
         let head = format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n", body.len());
         [head.as_bytes(), body].concat()
+    }
+
+    #[tokio::test]
+    async fn a_page_is_read_in_its_charset() {
+        let cyrillic = b"<p>\xcf\xf0\xe8\xe2\xe5\xf2".as_slice();
+        let meta =
+            [b"<!doctype html><meta http-equiv=x content='text/html; charset=windows-1251'>", cyrillic]
+                .concat();
+        let (wide, xml) = (b"\xff\xfeh\0\xe9\0", b"<?xml version='1.0' encoding='iso-8859-1'?><a>\xe9</a>");
+        let answers = [
+            page("text/html; Charset=\"windows-1251\"", cyrillic),
+            page("text/html", &meta),
+            page("text/plain; charset=x-unknown", "plain"),
+            page("text/plain", wide),
+            page("application/xml", xml),
+            answer("404 Not Found", "content-type: text/plain; charset=windows-1251\r\n", b"\xed\xe5\xf2"),
+        ];
+        let url = serve(answers.to_vec()).await;
+        for wanted in [
+            "[read as windows-1251]\nПривет",
+            "[read as windows-1251]\nПривет",
+            "[the charset `x-unknown` is not known]\nplain",
+            "[read as UTF-16LE]\nhé",
+            "[read as windows-1252]\n<?xml version='1.0' encoding='iso-8859-1'?><a>é</a>",
+        ] {
+            let text = call(&fetch_url(), args(&url)).await;
+            assert!(text.ends_with(wanted), "{text}");
+        }
+        assert_eq!(refusal(&fetch_url(), args(&url)).await, "the server answered 404 Not Found: нет");
     }
 
     #[tokio::test]

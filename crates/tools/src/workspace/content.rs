@@ -7,14 +7,19 @@ use std::{fs::Metadata, io::Read};
 use superstep_llm::ToolError;
 
 use super::{Workspace, root::Found};
-use crate::call::{grouped, is_binary};
+use crate::{
+    call::{grouped, is_binary},
+    text::{LineEnds, TextForm},
+};
 
 /// The maximum size of a file that is changed, in bytes.
 pub(crate) const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// The current content of a file to be changed.
 pub(crate) struct CurrentContent {
+    /// The text without the byte order mark.
     pub(crate) text: String,
+    pub(crate) form: TextForm,
     pub(crate) metadata: Metadata,
 }
 
@@ -34,12 +39,40 @@ pub(crate) fn load(workspace: &Workspace, found: &Found) -> Result<CurrentConten
             grouped(MAX_FILE_BYTES)
         )));
     }
-    if is_binary(&bytes) {
+    let form = TextForm::of(&bytes);
+    let text = form.decode(&bytes).0.into_owned();
+    if is_binary(text.as_bytes()) {
         return Err(binary(found, metadata.len()));
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| ToolError::Failed(format!("path '{shown}' is not UTF-8 text and cannot be edited")))?;
-    Ok(CurrentContent { text, metadata })
+    // An edit must not change the bytes of other lines.
+    if form.encode(&text).is_none_or(|again| again != bytes) {
+        let encoding = form.encoding.name();
+        return Err(ToolError::Failed(format!("path '{shown}' is not {encoding} text and cannot be edited")));
+    }
+    Ok(CurrentContent { text, form, metadata })
+}
+
+impl CurrentContent {
+    /// Returns the bytes of the file with another text.
+    pub(crate) fn with(&self, found: &Found, text: &str) -> Result<Vec<u8>, ToolError> {
+        self.form.encode(text).ok_or_else(|| {
+            ToolError::Failed(format!(
+                "path '{}' is {} text, which lacks some of the new characters",
+                found.shown,
+                self.form.encoding.name()
+            ))
+        })
+    }
+
+    /// Describes what a new text has taken over from the file, for the end of a result.
+    pub(crate) fn kept(&self, is_adapted: bool, written: &str) -> String {
+        let ends = if is_adapted { ", with the file's line ends \\r\\n" } else { "" };
+        let encoding = self.form.name().map(|name| format!(", in {name}")).unwrap_or_default();
+        let now = LineEnds::of(written);
+        let is_mixed = now != LineEnds::of(&self.text) && now.crlf > 0 && !now.are_crlf();
+        let mixed = now.note().filter(|_| is_mixed).map(|note| format!("; {note}")).unwrap_or_default();
+        format!("{ends}{encoding}{mixed}")
+    }
 }
 
 pub(crate) fn binary(found: &Found, len: u64) -> ToolError {

@@ -22,6 +22,7 @@ use crate::{
     call::{change, check_stop, grouped},
     folders::locks::keep_names,
     question::changes,
+    text::LineEnds,
 };
 
 /// Occurrences beyond this number are not counted.
@@ -186,7 +187,7 @@ fn edit_once(
 struct Edited {
     found: Found,
     old: CurrentContent,
-    content: String,
+    content: Vec<u8>,
     /// The result that the model receives.
     said: String,
 }
@@ -194,15 +195,19 @@ struct Edited {
 impl Edited {
     fn new(workspace: &Workspace, args: &EditFile) -> Result<Self, ToolError> {
         let found = workspace.permit(workspace.find(&args.path)?, false)?;
-        let old = load(workspace, &found)?;
-        let text = &old.text;
-        let at = only_place(text, &args.old, &found)?;
-        let edited = [&text[..at], &args.new, &text[at + args.old.len()..]].concat();
+        let current = load(workspace, &found)?;
+        let text = &current.text;
+        // The model reads lines without their ends, so that it gives `\n`.
+        let ends = if args.old.contains('\r') { LineEnds::default() } else { LineEnds::of(text) };
+        let (old, new) = (ends.kept_in(&args.old), ends.kept_in(&args.new));
+        let at = only_place(text, &old, &found)?;
+        let edited = [&text[..at], &new, &text[at + old.len()..]].concat();
         let line = line_of(text, at);
-        let (before, after) = (args.old.lines().count(), args.new.lines().count());
-        let said =
-            format!("edited '{}' at line {line}: {} became {}", found.shown, lines(before), lines(after));
-        Ok(Self { found, old, content: edited, said })
+        let (before, after) = (lines(args.old.lines().count()), lines(args.new.lines().count()));
+        let kept = current.kept(new != args.new, &edited);
+        let said = format!("edited '{}' at line {line}: {before} became {after}{kept}", found.shown);
+        let content = current.with(&found, &edited)?;
+        Ok(Self { found, old: current, content, said })
     }
 }
 
@@ -221,9 +226,10 @@ fn only_place(content: &str, old: &str, found: &Found) -> Result<usize, ToolErro
     }
     match places[..] {
         [at] => Ok(at),
-        [] if content.contains("\r\n") && old.contains('\n') && !old.contains('\r') => {
+        [] if content.contains("\r\n") && old.contains('\n') && !LineEnds::of(content).are_crlf() => {
+            let note = LineEnds::of(content).note().unwrap_or_default();
             Err(ToolError::Failed(format!(
-                "`old` does not occur in '{shown}', whose lines end in \\r\\n: write them so in `old` and `new`"
+                "`old` does not occur in '{shown}', whose {note}: give a text within one line, or the line ends as they are"
             )))
         }
         [] => Err(ToolError::Failed(format!(
@@ -313,7 +319,7 @@ mod tests {
     async fn refuses_unclear_edits_and_leaves_the_file_alone() {
         let place = TestWorkspace::new();
         place.file("a", "x\ny\nx\naaa\n");
-        place.file("dos", "x\r\ny\r\n");
+        place.file("mixed", "x\r\ny\nz\n");
         place.file("many", "z\n".repeat(1_002));
         let tool = edit_file(&place.workspace);
         for (args, expected) in [
@@ -337,14 +343,59 @@ mod tests {
                  around it until it occurs once",
             ),
             (
-                args("dos", "x\ny", "n"),
-                "`old` does not occur in 'dos', whose lines end in \\r\\n: write them so in `old` and `new`",
+                args("mixed", "x\r\ny\r\nz", "n"),
+                "`old` does not occur in 'mixed', whose line ends are mixed: some lines end in \\r\\n, others in \\n: give a \
+                 text within one line, or the line ends as they are",
             ),
         ] {
             assert_eq!(refusal(&tool, args).await, expected);
         }
         assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "x\ny\nx\naaa\n");
-        assert_eq!(names(&place), ["a", "dos", "many"]);
+        assert_eq!(names(&place), ["a", "many", "mixed"]);
+    }
+
+    #[tokio::test]
+    async fn line_ends_and_the_encoding_stay_as_they_are() {
+        let place = TestWorkspace::new();
+        let utf16 = |text: &str| {
+            [0xfeff].into_iter().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect::<Vec<u8>>()
+        };
+        let tool = edit_file(&place.workspace);
+        for (before, (old, new), said, after) in [
+            (
+                b"one\r\ntwo\r\n".to_vec(),
+                ("one\ntwo", "1\n2\n3"),
+                "2 lines became 3 lines, with the file's line ends \\r\\n",
+                b"1\r\n2\r\n3\r\n".to_vec(),
+            ),
+            (
+                b"one\r\ntwo\r\n".to_vec(),
+                ("one\r\n", "1\n"),
+                "1 line became 1 line; line ends are mixed: some lines end in \\r\\n, others in \\n",
+                b"1\ntwo\r\n".to_vec(),
+            ),
+            (
+                b"one\r\ntwo\nthree".to_vec(),
+                ("three", "3"),
+                "1 line became 1 line",
+                b"one\r\ntwo\n3".to_vec(),
+            ),
+            (utf16("one\r\n"), ("one", "1é"), "1 line became 1 line, in UTF-16LE", utf16("1é\r\n")),
+            (b"\xef\xbb\xbfone".to_vec(), ("one", "1"), "1 line became 1 line", b"\xef\xbb\xbf1".to_vec()),
+            (
+                b"# coding: latin1\ncaf\xe9".to_vec(),
+                ("café", "thé"),
+                "1 line became 1 line, in windows-1252",
+                b"# coding: latin1\nth\xe9".to_vec(),
+            ),
+        ] {
+            place.file("a", before);
+            let text = call(&tool, args("a", old, new)).await;
+            assert!(text.ends_with(said), "{text}");
+            assert_eq!(fs::read(place.at("a")).unwrap(), after, "{text}");
+        }
+        let refused = refusal(&tool, args("a", "thé", "😀")).await;
+        assert_eq!(refused, "path 'a' is windows-1252 text, which lacks some of the new characters");
     }
 
     #[tokio::test]
@@ -402,7 +453,7 @@ mod tests {
             .unwrap();
         let turn = place.workspace.edit_turn().unwrap();
         let refused =
-            replace(&place.workspace, &turn, &found, &old, "y", &CancellationToken::new()).unwrap_err();
+            replace(&place.workspace, &turn, &found, &old, b"y", &CancellationToken::new()).unwrap_err();
         assert_eq!(refused.to_string(), "path 'a' was replaced while it was in use; try again");
         assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "z");
         assert_eq!(names(&place), ["a"]);

@@ -7,7 +7,7 @@ use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Workspace, made_by, path,
+    Workspace, made_by, omitted, path,
     root::Found,
     walk::{Item, Walk},
 };
@@ -76,9 +76,7 @@ fn list(workspace: &Workspace, args: &ListFiles, stop: &CancellationToken) -> Re
         let bound = grouped(MAX_ENTRIES as u64);
         lines.push(format!("[stopped at {bound} files: narrow it with `path` or `glob`]"));
     }
-    if !walk.unreadable.is_empty() {
-        lines.push(format!("[{} directories could not be read]", walk.unreadable.len()));
-    }
+    lines.extend(omitted::note("listed", walk.omitted()));
     Ok(lines.join("\n"))
 }
 
@@ -182,8 +180,13 @@ mod tests {
         }
         let tool = list_files(&place.workspace);
         let all = ".gitignore\nkeep/this\nlocal\nsub/.gitignore\nsub/target/x\nsub/wanted.log";
-        assert_eq!(call(&tool, json!({})).await, all);
-        assert_eq!(call(&tool, json!({"path": "sub"})).await, "sub/.gitignore\nsub/target/x\nsub/wanted.log");
+        let omitted = "[not listed: 5 entries that .gitignore excludes (a.log, keep/that, sub/b.log, …)]";
+        assert_eq!(call(&tool, json!({})).await, format!("{all}\n{omitted}"));
+        assert_eq!(
+            call(&tool, json!({"path": "sub"})).await,
+            "sub/.gitignore\nsub/target/x\nsub/wanted.log\n\
+             [not listed: 2 entries that .gitignore excludes (sub/b.log, sub/local)]"
+        );
         // An ignored directory that is named explicitly is shown.
         assert_eq!(call(&tool, json!({"path": "target"})).await, "target/x");
     }

@@ -98,7 +98,7 @@ impl EditJournal {
     }
 
     /// Rejects content that is too large, unless it is smaller than before.
-    pub(crate) fn check(&self, before: u64, after: &str) -> Result<(), ToolError> {
+    pub(crate) fn check(&self, before: u64, after: &[u8]) -> Result<(), ToolError> {
         let after = after.len() as u64;
         if after <= self.most || after < before {
             return Ok(());

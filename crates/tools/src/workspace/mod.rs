@@ -6,6 +6,7 @@ pub(crate) mod content;
 pub(crate) mod edit;
 pub(crate) mod files;
 pub(crate) mod journal;
+pub(crate) mod omitted;
 pub(crate) mod read;
 pub(crate) mod root;
 pub(crate) mod search;

@@ -11,7 +11,10 @@ use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{Workspace, content::binary, made_by, path, root::Found};
-use crate::call::{REPEATABLE, Stoppable, check_stop, grouped, is_binary, run_blocking};
+use crate::{
+    call::{REPEATABLE, Stoppable, check_stop, grouped, is_binary, run_blocking},
+    text::{self, LineEnds, TextForm},
+};
 
 const MAX_LINES: i64 = 2_000;
 const MAX_BYTES: usize = 256 << 10;
@@ -22,8 +25,8 @@ const MAX_LINE_BYTES: usize = 4 << 10;
 struct ReadFile {
     /// The file to read.
     path: String,
-    /// The number of the first line to read, counted from 1; 1 if left out.
-    #[schemars(range(min = 1))]
+    /// The number of the first line to read, counted from 1; the first one if left out or 0.
+    #[schemars(range(min = 0))]
     offset: Option<i64>,
     /// How many lines to read; 2000 if left out, which is also the most.
     #[schemars(range(min = 1, max = MAX_LINES))]
@@ -50,9 +53,9 @@ pub fn read_file(workspace: &Workspace) -> impl Tool + use<> {
 }
 
 fn read(workspace: &Workspace, args: &ReadFile, stop: &CancellationToken) -> Result<String, ToolError> {
-    let offset = args.offset.unwrap_or(1);
+    let offset = args.offset.unwrap_or(0);
     let limit = args.limit.unwrap_or(MAX_LINES);
-    if offset < 1 {
+    if offset < 0 {
         return Err(ToolError::InvalidArguments(format!("`offset` counts lines from 1, got {offset}")));
     }
     if !(1..=MAX_LINES).contains(&limit) {
@@ -60,15 +63,16 @@ fn read(workspace: &Workspace, args: &ReadFile, stop: &CancellationToken) -> Res
     }
     let found = workspace.permit(workspace.find_to_read(&args.path)?, false)?;
     let (file, metadata) = workspace.open_file(&found)?;
-    let mut reader = BufReader::new(Stoppable { inner: file, stop });
     let failed = |error: io::Error| match check_stop(stop) {
         Err(cancelled) => cancelled,
         Ok(()) => ToolError::Failed(format!("path '{}' cannot be read: {error}", found.shown)),
     };
+    let (form, text) = text::reader(Stoppable { inner: file, stop }).map_err(failed)?;
+    let mut reader = BufReader::new(text);
     if is_binary(reader.fill_buf().map_err(failed)?) {
         return Err(binary(&found, metadata.len()));
     }
-    Page::new(offset, limit).fill(&mut reader).map_err(failed)?.finish(&found)
+    Page::new(offset.max(1), limit).fill(&mut reader).map_err(failed)?.finish(&found, form)
 }
 
 /// The lines from `offset` on that fit into one result.
@@ -79,13 +83,22 @@ struct Page {
     /// Number of lines read, shown or not.
     seen: i64,
     more: bool,
-    crlf: bool,
+    /// The line ends of the shown lines.
+    ends: LineEnds,
     lossy: bool,
 }
 
 impl Page {
     fn new(offset: i64, limit: i64) -> Self {
-        Self { offset, limit, text: String::new(), seen: 0, more: false, crlf: false, lossy: false }
+        Self {
+            offset,
+            limit,
+            text: String::new(),
+            seen: 0,
+            more: false,
+            ends: LineEnds::default(),
+            lossy: false,
+        }
     }
 
     fn fill(mut self, reader: &mut BufReader<impl Read>) -> io::Result<Self> {
@@ -93,10 +106,10 @@ impl Page {
         loop {
             let wanted = self.seen + 1 >= self.offset;
             start.clear();
-            let Some(len) = read_line(reader, &mut start, if wanted { MAX_LINE_BYTES } else { 0 })? else {
+            let Some(line) = read_line(reader, &mut start, if wanted { MAX_LINE_BYTES } else { 0 })? else {
                 break;
             };
-            if wanted && !self.push(&start, len) {
+            if wanted && !self.push(&start, &line) {
                 self.more = true;
                 break;
             }
@@ -107,13 +120,14 @@ impl Page {
 
     /// Adds the next line of `len` bytes, of which only the start may be known; returns `false` if the page
     /// is full.
-    fn push(&mut self, start: &[u8], len: u64) -> bool {
+    fn push(&mut self, start: &[u8], line: &Line) -> bool {
         let number = self.seen + 1;
         if number - self.offset == self.limit {
             return false;
         }
-        let is_cut = len > start.len() as u64;
+        let is_cut = line.len > start.len() as u64;
         let mut bytes = start;
+        let mut ends = LineEnds::default();
         if is_cut {
             // Not inside a character.
             if let Some(last) = bytes.utf8_chunks().last()
@@ -121,10 +135,14 @@ impl Page {
             {
                 bytes = &bytes[..bytes.len() - last.invalid().len()];
             }
-        } else if let Some(line) = bytes.strip_suffix(b"\r") {
-            self.crlf = true;
-            bytes = line;
+        } else if let Some(shorter) = bytes.strip_suffix(b"\r").filter(|_| line.is_ended) {
+            ends.crlf = 1;
+            bytes = shorter;
+        } else {
+            ends.lf = usize::from(line.is_ended);
         }
+        ends.cr = bytes.iter().filter(|byte| **byte == b'\r').count();
+        let len = line.len;
         let line = String::from_utf8_lossy(bytes);
         let mut shown = format!("{number}\t{line}");
         if is_cut {
@@ -133,7 +151,8 @@ impl Page {
         if self.text.len() + shown.len() >= MAX_BYTES {
             return false;
         }
-        self.lossy |= matches!(line, std::borrow::Cow::Owned(_));
+        self.lossy |= line.contains('\u{fffd}');
+        self.ends = self.ends.plus(ends);
         if !self.text.is_empty() {
             self.text.push('\n');
         }
@@ -141,7 +160,7 @@ impl Page {
         true
     }
 
-    fn finish(mut self, found: &Found) -> Result<String, ToolError> {
+    fn finish(mut self, found: &Found, form: TextForm) -> Result<String, ToolError> {
         if self.seen < self.offset {
             if self.offset == 1 {
                 return Ok("[the file is empty]".into());
@@ -152,10 +171,14 @@ impl Page {
             )));
         }
         if self.lossy {
-            self.text.push_str("\n[bytes that are not UTF-8 are shown as \u{fffd}]");
+            write!(self.text, "\n[bytes that are not {} are shown as \u{fffd}]", form.encoding.name())
+                .expect("a String takes everything");
         }
-        if self.crlf {
-            self.text.push_str("\n[lines end in \\r\\n]");
+        if let Some(name) = form.name() {
+            write!(self.text, "\n[the file is {name}]").expect("a String takes everything");
+        }
+        if let Some(note) = self.ends.note() {
+            write!(self.text, "\n[{note}]").expect("a String takes everything");
         }
         if self.more {
             write!(self.text, "\n[more lines follow: go on with offset {}]", self.seen + 1)
@@ -165,24 +188,32 @@ impl Page {
     }
 }
 
-/// Reads one line without its end and appends up to `keep` bytes of it. Returns the line's length, or `None`
-/// at the end of the file.
-fn read_line(reader: &mut impl BufRead, start: &mut Vec<u8>, keep: usize) -> io::Result<Option<u64>> {
+/// A line that was read.
+struct Line {
+    /// The number of its bytes, without the end.
+    len: u64,
+    /// `false` for a last line without an end.
+    is_ended: bool,
+}
+
+/// Reads one line without its end and appends up to `keep` bytes of it. Returns `None` at the end of the file.
+fn read_line(reader: &mut impl BufRead, start: &mut Vec<u8>, keep: usize) -> io::Result<Option<Line>> {
     let mut len = None;
     loop {
         let buffer = reader.fill_buf()?;
         if buffer.is_empty() {
-            return Ok(len);
+            return Ok(len.map(|len| Line { len, is_ended: false }));
         }
         let (part, used, ended) = match buffer.iter().position(|byte| *byte == b'\n') {
             Some(end) => (&buffer[..end], end + 1, true),
             None => (buffer, buffer.len(), false),
         };
         start.extend_from_slice(&part[..part.len().min(keep - start.len().min(keep))]);
-        len = Some(len.unwrap_or(0) + part.len() as u64);
+        let so_far = len.unwrap_or(0) + part.len() as u64;
+        len = Some(so_far);
         reader.consume(used);
         if ended {
-            return Ok(len);
+            return Ok(Some(Line { len: so_far, is_ended: true }));
         }
     }
 }
@@ -218,6 +249,8 @@ mod tests {
         );
         assert_eq!(call(&tool, json!({"path": "a", "offset": 4, "limit": 2})).await, "4\t4\n5\t5");
         assert_eq!(call(&tool, json!({"path": "a", "offset": 5})).await, "5\t5");
+        let first = "1\t1\n[more lines follow: go on with offset 2]";
+        assert_eq!(call(&tool, json!({"path": "a", "offset": 0, "limit": 1})).await, first);
     }
 
     #[tokio::test]
@@ -256,6 +289,18 @@ mod tests {
             "1\tcaf\u{fffd}\n[bytes that are not UTF-8 are shown as \u{fffd}]"
         );
         assert_eq!(call(&tool, json!({"path": "dos"})).await, "1\ta\n2\tb\n[lines end in \\r\\n]");
+        place.file("mixed", "a\r\nb\nc");
+        place.file("mac", "a\rb\r");
+        place.file("wide", b"\xff\xfeh\0\xe9\0\r\0\n\0");
+        place.file("marked", "\u{feff}a\n");
+        for (path, text) in [
+            ("mixed", "1\ta\n2\tb\n3\tc\n[line ends are mixed: some lines end in \\r\\n, others in \\n]"),
+            ("mac", "1\ta\rb\r\n[\\r stands alone in some lines, where it ends none]"),
+            ("wide", "1\thé\n[the file is UTF-16LE]\n[lines end in \\r\\n]"),
+            ("marked", "1\ta"),
+        ] {
+            assert_eq!(call(&tool, json!({ "path": path })).await, text);
+        }
     }
 
     #[tokio::test]
@@ -269,7 +314,6 @@ mod tests {
             (json!({"path": "x"}), "path 'x' not found in the workspace"),
             (json!({"path": "dir"}), "path 'dir' is a directory; list it with `list_files`"),
             (json!({"path": "image"}), "path 'image' is a binary file of 6 bytes, not text"),
-            (json!({"path": "dir/a", "offset": 0}), "`offset` counts lines from 1, got 0"),
             (json!({"path": "dir/a", "offset": -3}), "`offset` counts lines from 1, got -3"),
             (
                 json!({"path": "dir/a", "offset": 3}),

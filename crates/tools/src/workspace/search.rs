@@ -1,18 +1,28 @@
 //! `search_files`: finds the lines that match a regular expression.
 
-use std::io;
+use std::io::{self, BufRead, BufReader};
 
+use grep_matcher::{LineTerminator, Matcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
-use grep_searcher::{
-    BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch, sinks::Bytes,
-};
+use grep_searcher::{MmapChoice, Searcher, SearcherBuilder, Sink, SinkMatch, sinks::Bytes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
-use super::{Workspace, content::binary, made_by, path, root::Found, walk::Walk};
-use crate::call::{REPEATABLE, Stoppable, check_stop, grouped, run_blocking};
+use super::{
+    Workspace,
+    content::binary,
+    made_by,
+    omitted::{self, Names},
+    path,
+    root::Found,
+    walk::Walk,
+};
+use crate::{
+    call::{REPEATABLE, Stoppable, check_stop, grouped, is_binary, run_blocking},
+    text,
+};
 
 const MAX_MATCHES: usize = 200;
 const MAX_PATTERN_BYTES: usize = 1_000;
@@ -38,7 +48,7 @@ struct SearchFiles {
 /// The tool `search_files{pattern, path?}`: matching lines as `path:line: text`, sorted, at most 200.
 ///
 /// Searches the files that `list_files` lists, except binary files and links; a link's target is found at its
-/// own path.
+/// own path. The result names what was not searched. `$` matches before `\r\n`, too, and `^` after a byte order mark.
 pub fn search_files(workspace: &Workspace) -> impl Tool + use<> {
     let (workspace, about) = (workspace.clone(), workspace.clone());
     let spec = ToolSpec::of::<SearchFiles>(
@@ -63,7 +73,11 @@ fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -
         return Err(ToolError::InvalidArguments(text));
     }
     let mut builder = RegexMatcherBuilder::new();
-    builder.line_terminator(Some(b'\n')).size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_COMPILED_BYTES);
+    match args.pattern.contains("\\r") || args.pattern.contains('\r') {
+        true => builder.line_terminator(Some(b'\n')),
+        false => builder.crlf(true),
+    };
+    builder.size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_COMPILED_BYTES);
     let matcher = builder.build(&args.pattern).map_err(|error| {
         ToolError::InvalidArguments(format!(
             "`pattern` is not a valid regular expression for one line: {error}"
@@ -71,28 +85,29 @@ fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -
     })?;
     let start = workspace.permit(workspace.find_to_read(args.path.as_deref().unwrap_or("."))?, true)?;
     let mut hunt = SearchRun::new(workspace, matcher, stop);
-    let mut unreadable = 0;
+    let mut omitted = [None, None];
     if start.real.is_dir() {
         let mut walk = Walk::new(workspace, &start, stop)?;
         while let Some(item) = walk.next()? {
+            let found = Found { shown: workspace.show(&item.real), real: item.real };
             if item.is_link {
+                hunt.links.push(found.shown);
                 continue;
             }
-            let found = Found { shown: workspace.show(&item.real), real: item.real };
             hunt.file(&found)?;
             if hunt.more {
                 break;
             }
         }
-        unreadable = walk.unreadable.len();
+        omitted = walk.omitted();
     } else {
         let (_, metadata) = workspace.open_file(&start)?;
         hunt.file(&start)?;
-        if hunt.binary > 0 && hunt.lines.is_empty() {
+        if hunt.binary.count() > 0 {
             return Err(binary(&start, metadata.len()));
         }
     }
-    Ok(hunt.finish(&start, unreadable))
+    Ok(hunt.finish(&start, omitted))
 }
 
 struct SearchRun<'a> {
@@ -102,15 +117,18 @@ struct SearchRun<'a> {
     searcher: Searcher,
     lines: Vec<String>,
     more: bool,
+    /// `true` if a line is not shown as a whole.
+    is_cut: bool,
     searched: u64,
-    binary: u64,
-    failed: u64,
+    binary: Names,
+    failed: Names,
+    links: Names,
 }
 
 impl<'a> SearchRun<'a> {
     fn new(workspace: &'a Workspace, matcher: RegexMatcher, stop: &'a CancellationToken) -> Self {
         let searcher = SearcherBuilder::new()
-            .binary_detection(BinaryDetection::quit(0))
+            .line_terminator(line_end(&matcher))
             .bom_sniffing(false)
             .heap_limit(Some(MAX_BUFFER_BYTES))
             .line_number(true)
@@ -123,54 +141,75 @@ impl<'a> SearchRun<'a> {
             searcher,
             lines: Vec::new(),
             more: false,
+            is_cut: false,
             searched: 0,
-            binary: 0,
-            failed: 0,
+            binary: Names::default(),
+            failed: Names::default(),
+            links: Names::default(),
         }
     }
 
-    /// Searches one file; an unreadable file is counted.
+    /// Searches one file; a file that is not searched is noted.
     fn file(&mut self, found: &Found) -> Result<(), ToolError> {
-        let Ok((file, _)) = self.workspace.open_file(found) else {
-            self.failed += 1;
-            return Ok(());
-        };
-        let reader = Stoppable { inner: file, stop: self.stop };
-        let mut sink = Collect {
-            shown: &found.shown,
-            matcher: &self.matcher,
-            lines: &mut self.lines,
-            more: false,
-            binary: false,
-        };
-        let outcome = self.searcher.search_reader(&self.matcher, reader, &mut sink);
-        self.more = sink.more;
-        self.binary += u64::from(sink.binary);
-        match outcome {
-            Ok(()) => self.searched += 1,
+        match self.text(found) {
+            Ok(true) => self.searched += 1,
+            Ok(false) => self.binary.push(&*found.shown),
             Err(_) => {
                 check_stop(self.stop)?;
-                self.failed += 1;
+                self.failed.push(&*found.shown);
             }
         }
         Ok(())
     }
 
-    fn finish(mut self, start: &Found, unreadable_dirs: usize) -> String {
+    /// Searches one file; `false` if it is not text.
+    fn text(&mut self, found: &Found) -> io::Result<bool> {
+        let (file, _) = self.workspace.open_file(found).map_err(io::Error::other)?;
+        let (_, text) = text::reader(Stoppable { inner: file, stop: self.stop })?;
+        let mut text = BufReader::new(text);
+        if is_binary(text.fill_buf()?) {
+            return Ok(false);
+        }
+        let mut sink = Collect {
+            shown: &found.shown,
+            matcher: &self.matcher,
+            lines: &mut self.lines,
+            more: false,
+            is_cut: false,
+        };
+        let outcome = self.searcher.search_reader(&self.matcher, text, &mut sink);
+        self.more = sink.more;
+        self.is_cut |= sink.is_cut;
+        outcome.map(|()| true)
+    }
+
+    fn finish(mut self, start: &Found, [unreadable, ignored]: [Option<String>; 2]) -> String {
         if self.lines.is_empty() {
-            let text = self.searched - self.binary;
-            self.lines.push(format!("[no match in {} text files of '{}']", grouped(text), start.shown));
+            self.lines.push(format!(
+                "[no match in {} text files of '{}']",
+                grouped(self.searched),
+                start.shown
+            ));
         }
         if self.more {
             self.lines
                 .push(format!("[stopped at {MAX_MATCHES} matches: narrow it with `pattern` or `path`]"));
         }
-        if self.failed > 0 || unreadable_dirs > 0 {
-            self.lines.push(format!(
-                "[{} files and {unreadable_dirs} directories could not be searched]",
-                grouped(self.failed)
-            ));
+        if self.is_cut {
+            self.lines.push(format!("[lines of more than {MAX_LINE_BYTES} bytes are cut at …]"));
         }
+        let failed = (
+            "file that cannot be read or has a line of more than 8 MiB",
+            "files that cannot be read or have lines of more than 8 MiB",
+        );
+        let omitted = [
+            self.binary.described("binary file", "binary files"),
+            self.failed.described(failed.0, failed.1),
+            unreadable,
+            self.links.described("link", "links"),
+            ignored,
+        ];
+        self.lines.extend(omitted::note("searched", omitted));
         self.lines.join("\n")
     }
 }
@@ -180,7 +219,7 @@ struct Collect<'a> {
     matcher: &'a RegexMatcher,
     lines: &'a mut Vec<String>,
     more: bool,
-    binary: bool,
+    is_cut: bool,
 }
 
 impl Sink for Collect<'_> {
@@ -196,14 +235,15 @@ impl Sink for Collect<'_> {
         bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
         let text = String::from_utf8_lossy(bytes);
+        self.is_cut |= text.len() > MAX_LINE_BYTES;
         self.lines.push(format!("{}:{number}: {}", self.shown, around(self.matcher, &text)));
         Ok(true)
     }
+}
 
-    fn finish(&mut self, _: &Searcher, finish: &SinkFinish) -> io::Result<()> {
-        self.binary = finish.binary_byte_offset().is_some();
-        Ok(())
-    }
+/// Returns the line end of a pattern.
+fn line_end(matcher: &RegexMatcher) -> LineTerminator {
+    matcher.line_terminator().unwrap_or_else(|| LineTerminator::byte(b'\n'))
 }
 
 /// Returns a line, or the window of a long line that contains the match.
@@ -211,7 +251,7 @@ fn around(matcher: &RegexMatcher, line: &str) -> String {
     if line.len() <= MAX_LINE_BYTES {
         return line.into();
     }
-    let mut searcher = SearcherBuilder::new().build();
+    let mut searcher = SearcherBuilder::new().line_terminator(line_end(matcher)).build();
     let window = |from: usize| {
         let end = line.floor_char_boundary(from + WINDOW_BYTES);
         (line.floor_char_boundary(from), end)
@@ -272,7 +312,8 @@ mod tests {
         }
         place.file("binary", b"\0\nneedle\n");
         let tool = search_files(&place.workspace);
-        assert_eq!(call(&tool, json!({"pattern": "needle"})).await, "seen:1: needle");
+        let omitted = "[not searched: 1 binary file (binary); 1 entry that .gitignore excludes (ignored)]";
+        assert_eq!(call(&tool, json!({"pattern": "needle"})).await, format!("seen:1: needle\n{omitted}"));
         // A file that is named explicitly is searched.
         assert_eq!(call(&tool, json!({"pattern": "needle", "path": "ignored"})).await, "ignored:1: needle");
     }
@@ -298,13 +339,14 @@ mod tests {
         place.file("b", format!("needle{}", "y".repeat(1_000)));
         let tool = search_files(&place.workspace);
         let text = call(&tool, json!({"pattern": "needle"})).await;
-        let (a, b) = text.split_once('\n').unwrap();
+        let [a, b, note] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        assert_eq!(note, "[lines of more than 300 bytes are cut at …]");
         assert!(a.starts_with("a:1: …é") && a.contains("needle") && a.ends_with("x…"), "{a}");
         assert!(a.len() < MAX_LINE_BYTES, "{a}");
         assert_eq!(b, format!("b:1: needle{}…", "y".repeat(WINDOW_BYTES - "needle".len())));
         // A match longer than the shown window.
         let text = call(&tool, json!({"pattern": "^needle.*y$"})).await;
-        assert!(text.starts_with("b:1: needleyyy") && text.ends_with("y…"), "{text}");
+        assert!(text.starts_with("b:1: needleyyy") && text.contains("y…\n[lines"), "{text}");
     }
 
     #[tokio::test]
@@ -316,13 +358,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn every_text_is_searched_line_by_line_whatever_its_form() {
+        let place = TestWorkspace::new();
+        place.file("dos", "x = 1;\r\ny\r\n");
+        place.file("marked", "\u{feff}using x;\n");
+        place.file("wide", b"\xff\xfeu\0s\0i\0n\0g\0 \0\xe9\0;\0\r\0\n\0");
+        place.file("latin", b"# coding: latin1\nusing \xe9;\n");
+        place.file("late", [&b"using a;\n".repeat(10_000)[..], b"\0\nusing z;\n"].concat());
+        let tool = search_files(&place.workspace);
+        assert_eq!(call(&tool, json!({"pattern": "1;$"})).await, "dos:1: x = 1;");
+        assert_eq!(call(&tool, json!({"pattern": r"1;\r$"})).await, "dos:1: x = 1;");
+        assert_eq!(
+            call(&tool, json!({"pattern": "^using [xzé];$"})).await,
+            "late:10002: using z;\nlatin:2: using é;\nmarked:1: using x;\nwide:1: using é;"
+        );
+    }
+
+    #[tokio::test]
     async fn a_line_too_long_to_hold_is_counted_as_not_searched() {
         let place = TestWorkspace::new();
         place.file("a", "x".repeat(MAX_BUFFER_BYTES + 1));
         place.file("b", "x\n");
         assert_eq!(
             call(&search_files(&place.workspace), json!({"pattern": "x$"})).await,
-            "b:1: x\n[1 files and 0 directories could not be searched]"
+            "b:1: x\n[not searched: 1 file that cannot be read or has a line of more than 8 MiB (a)]"
         );
     }
 
@@ -375,7 +434,8 @@ mod tests {
         let tool = search_files(&place.workspace);
         assert_eq!(
             call(&tool, json!({"pattern": "needle"})).await,
-            "a:1: needle\n[1 files and 0 directories could not be searched]"
+            "a:1: needle\n[not searched: 1 file that cannot be read or has a line of more than 8 MiB (pipe); \
+             3 links (again, dir, file)]"
         );
         assert_eq!(
             refusal(&tool, json!({"pattern": "needle", "path": "dir"})).await,

@@ -26,7 +26,7 @@ pub(crate) fn replace(
     turn: &EditTurn<'_>,
     found: &Found,
     old: &CurrentContent,
-    content: &str,
+    content: &[u8],
     stop: &CancellationToken,
 ) -> Result<(), ToolError> {
     let next = Next::new(workspace, PREFIX, found, old, content)?;
@@ -48,7 +48,7 @@ impl<'a> Next<'a> {
         prefix: &str,
         found: &'a Found,
         old: &CurrentContent,
-        content: &str,
+        content: &[u8],
     ) -> Result<Self, ToolError> {
         let folder = workspace.folder(directory(found)).map_err(failed(found))?;
         let mut file =
@@ -75,7 +75,8 @@ impl<'a> Next<'a> {
         // be lost.
         let looked = check_stop(stop).and_then(|()| {
             let now = load(workspace, found)?;
-            let unchanged = now.text == old.text && workspace.still_leads_to(found, &old.metadata);
+            let unchanged = (now.form, &now.text) == (old.form, &old.text)
+                && workspace.still_leads_to(found, &old.metadata);
             if unchanged { Ok(()) } else { Err(replaced(&found.shown)) }
         });
         if let Err(error) = looked {
@@ -105,7 +106,7 @@ pub(crate) fn create(
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut next = builder.prefix(PREFIX).tempfile_in(folder.path()).map_err(failed(found))?;
-    fill(&mut next, content).map_err(failed(found))?;
+    fill(&mut next, content.as_bytes()).map_err(failed(found))?;
     check_stop(stop)?;
     folder.check().map_err(failed(found))?;
     match next.persist_noclobber(folder.at(name(found))) {
@@ -160,8 +161,8 @@ pub(crate) fn make_directories(workspace: &Workspace, directory: &Path) -> Resul
     Ok(folder)
 }
 
-fn fill(next: &mut NamedTempFile, content: &str) -> io::Result<()> {
-    next.write_all(content.as_bytes())?;
+fn fill(next: &mut NamedTempFile, content: &[u8]) -> io::Result<()> {
+    next.write_all(content)?;
     next.as_file().sync_all()
 }
 

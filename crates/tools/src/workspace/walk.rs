@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Workspace,
+    omitted::Names,
     root::{Found, is_reserved},
 };
 use crate::call::{check_stop, grouped};
@@ -54,6 +55,8 @@ pub(crate) struct Walk<'a> {
     read: RulesSize,
     /// The directories that could not be read.
     pub(crate) unreadable: Vec<PathBuf>,
+    /// The files and directories that rules exclude.
+    pub(crate) ignored: Names,
     /// Each `.gitignore` whose rules were applied, including those that ignore themselves.
     pub(crate) followed: Vec<PathBuf>,
 }
@@ -136,6 +139,7 @@ impl<'a> Walk<'a> {
             levels: Vec::new(),
             read: RulesSize::default(),
             unreadable: Vec::new(),
+            ignored: Names::default(),
             followed: Vec::new(),
         };
         let above: Vec<&Path> =
@@ -163,6 +167,8 @@ impl<'a> Walk<'a> {
                 continue;
             };
             if self.is_ignored(&entry) {
+                let end = if entry.kind.is_dir() { "/" } else { "" };
+                self.ignored.push(self.workspace.show(&entry.real) + end);
                 continue;
             }
             if entry.kind.is_dir() {
@@ -174,6 +180,15 @@ impl<'a> Walk<'a> {
                 return Ok(Some(Item { real: entry.real, is_link: entry.kind.is_symlink() }));
             }
         }
+    }
+
+    /// Describes what the rules and the permissions exclude.
+    pub(crate) fn omitted(&self) -> [Option<String>; 2] {
+        let mut unreadable = Names::default();
+        self.unreadable.iter().for_each(|dir| unreadable.push(self.workspace.show(dir)));
+        let ignored =
+            self.ignored.described("entry that .gitignore excludes", "entries that .gitignore excludes");
+        [unreadable.described("directory that cannot be read", "directories that cannot be read"), ignored]
     }
 
     fn is_ignored(&self, entry: &Entry) -> bool {

@@ -1,6 +1,6 @@
 //! `write_file`: creates a file or replaces its content, after approval.
 
-use std::{io, path::Path, sync::Arc};
+use std::{borrow::Cow, io, path::Path, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -20,6 +20,7 @@ use super::{
 use crate::{
     call::{REPEATABLE, change, check_stop, grouped},
     question::changes,
+    text::LineEnds,
 };
 
 #[derive(JsonSchema, Deserialize)]
@@ -49,7 +50,8 @@ impl WriteFile {
 /// The tool `write_file{path, content}`: creates a file or replaces its content, after approval.
 ///
 /// A file is written atomically, and a file that appears or changes in the meantime is not overwritten. A
-/// replaced file must be writable text of at most 4 MiB; its permissions are preserved.
+/// replaced file must be writable text of at most 4 MiB; its permissions, its encoding and line ends that are all `\r\n` are
+/// preserved.
 pub fn write_file(workspace: &Workspace) -> impl Tool + use<> {
     Write {
         workspace: workspace.clone(),
@@ -86,7 +88,7 @@ impl Tool for Write {
             Ok((_, false)) | Err(_) => (String::new(), "make"),
         };
         let mut text = vec![format!("{verb} {}, {}", printable_line(&path), lines(content.lines().count()))];
-        text.extend(changes(&old, &content));
+        text.extend(changes(&old, &written(&old, &content)));
         Some(text.join("\n"))
     }
 
@@ -122,8 +124,18 @@ fn write(workspace: &Workspace, args: &WriteFile, stop: &CancellationToken) -> R
         return Ok(format!("made '{}': {now}", found.shown));
     }
     let old = load(workspace, &found)?;
-    replace(workspace, &turn, &found, &old, &args.content, stop)?;
-    Ok(format!("replaced '{}': {} became {now}", found.shown, lines(old.text.lines().count())))
+    let content = written(&old.text, &args.content);
+    replace(workspace, &turn, &found, &old, &old.with(&found, &content)?, stop)?;
+    let (before, kept) = (lines(old.text.lines().count()), old.kept(content != args.content, &content));
+    Ok(format!("replaced '{}': {before} became {now}{kept}", found.shown))
+}
+
+/// Returns the text that replaces another one: lines end like those of the old one, and its byte order mark stays alone.
+fn written<'a>(old: &str, content: &'a str) -> Cow<'a, str> {
+    match content.contains("\r\n") {
+        true => content.into(),
+        false => LineEnds::of(old).kept_in(content),
+    }
 }
 
 #[cfg(test)]
@@ -152,6 +164,17 @@ mod tests {
         assert_eq!(text, "replaced 'a/b/c.txt': 2 lines became nothing");
         assert_eq!(fs::read_to_string(place.at("a/b/c.txt")).unwrap(), "");
         assert_eq!(fs::read_dir(place.at("a/b")).unwrap().count(), 1, "nothing is left behind");
+    }
+
+    #[tokio::test]
+    async fn a_replaced_file_keeps_its_encoding_and_line_ends() {
+        let place = TestWorkspace::new();
+        place.file("dos", "\u{feff}one\r\ntwo\r\n");
+        let tool = write_file(&place.workspace);
+        assert_eq!(tool.approval(&args("dos", "one\n2\n")).unwrap(), "replace dos, 2 lines\n-two\\r\n+2\\r");
+        let text = call(&tool, args("dos", "one\n2\n")).await;
+        assert_eq!(text, "replaced 'dos': 2 lines became 2 lines, with the file's line ends \\r\\n");
+        assert_eq!(fs::read_to_string(place.at("dos")).unwrap(), "\u{feff}one\r\n2\r\n");
     }
 
     #[tokio::test]
