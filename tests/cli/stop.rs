@@ -88,6 +88,24 @@ async fn text_read_before_ctrl_c_is_part_of_the_next_turn() {
 }
 
 #[tokio::test]
+async fn reasoning_read_before_ctrl_c_is_stored_and_not_sent() {
+    let place = Place::new();
+    let server = serve([Answer::stream().reasoning("because").stall(), txt("whole")]).await;
+    let asked = ["--thread", "t", "--json", "--base-url", &server.base_url(), "--model", "m"];
+    let mut running = place.start(&[&["run", "hi"], &asked[..]].concat());
+    running.line_with("because").await;
+    running.signal("INT");
+    assert_eq!(running.end().await.code, Some(130));
+    let stored = &place.state("t").await["values"]["messages"];
+    let said = (&stored[1]["content"], &stored[1]["reasoning"], &stored[1]["interrupted"]);
+    assert_eq!(said, (&json!(""), &json!("because"), &json!(true)));
+    place.run(&[&["run", "go on"], &asked[..]].concat()).await.ok();
+    let said: Vec<_> = server.requests()[1]["messages"].as_array().unwrap().clone();
+    let roles: Vec<_> = said.iter().map(|message| message["role"].as_str().unwrap()).collect();
+    assert!(!roles.contains(&"assistant"), "{said:?}");
+}
+
+#[tokio::test]
 async fn the_command_to_resume_names_the_place_if_it_is_not_the_usual_one() {
     let place = Place::new();
     let server = serve([Answer::stream().stall()]).await;

@@ -206,3 +206,18 @@ async fn reading_leaves_no_file_beside_the_database() {
     }
     assert!(fs::read(place.database()).unwrap() == content, "the database is as it was");
 }
+
+#[tokio::test]
+async fn a_byte_order_mark_before_a_thread_or_a_prompt_is_no_part_of_it() {
+    let here = with_thread().await;
+    let text = exported(&here, &[]).await;
+    let there = Place::new();
+    there.file("case.jsonl", &format!("\u{feff}{text}"));
+    there.run(&["import", "case.jsonl"]).await.ok();
+    assert_eq!(exported(&there, &[]).await, text);
+    let server = serve([txt("ok")]).await;
+    let args = ["run", "-", "-q", "--base-url", &server.base_url(), "--model", "m"];
+    there.run_with_stdin(&args, "\u{feff}hello\n".as_bytes()).await.ok();
+    let messages = server.requests()[0]["messages"].as_array().unwrap().clone();
+    assert_eq!(messages.last().unwrap()["content"], "hello");
+}

@@ -103,15 +103,41 @@ pub enum NextStep {
     Stop,
 }
 
-/// A running query whose events are consumed. Dropping it ends the run.
-pub struct Running<'a> {
-    turn: Turn,
-    events: VecDeque<StepEvent>,
+/// The steps in the events of a turn: where one ends and the next begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Steps {
     is_in_step: bool,
     /// The step has text or calls.
     has_content: bool,
     /// The agent was visited again after a step with content: another step begins with the next text or call.
     is_revisited: bool,
+}
+
+impl Steps {
+    /// Returns whether a step ended before the event of this [name](AgentEvent::name), with which another one begins.
+    pub fn end_before(&mut self, event: &str) -> bool {
+        match event {
+            "node_start" => (self.is_in_step, self.is_revisited) = (true, self.has_content),
+            "llm_token" | "attempt_discarded" | "text_calls" | "tool_start" | "tool_end" | "tool_skipped" => {
+                self.has_content = true;
+                return std::mem::take(&mut self.is_revisited);
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// Returns whether a step ends with the turn.
+    pub fn end(&mut self) -> bool {
+        std::mem::take(&mut self.is_in_step)
+    }
+}
+
+/// A running query whose events are consumed. Dropping it ends the run.
+pub struct Running<'a> {
+    turn: Turn,
+    events: VecDeque<StepEvent>,
+    steps: Steps,
     parts: Option<&'a mut Vec<Part>>,
 }
 
@@ -128,7 +154,7 @@ impl Running<'_> {
                         self.emit(event);
                     }
                 }
-                None if std::mem::take(&mut self.is_in_step) => {
+                None if self.steps.end() => {
                     return Some(StepEvent::FinishStep { next: NextStep::Stop });
                 }
                 None => return None,
@@ -148,11 +174,10 @@ impl Running<'_> {
     }
 
     fn emit(&mut self, event: AgentEvent) {
+        if self.steps.end_before(event.name()) {
+            self.events.push_back(StepEvent::FinishStep { next: NextStep::Continue });
+        }
         let step = match event {
-            AgentEvent::NodeStart { .. } => {
-                (self.is_in_step, self.is_revisited) = (true, self.has_content);
-                return;
-            }
             AgentEvent::LlmToken { token, .. } => {
                 (!token.is_empty()).then_some(StepEvent::TextDelta { text: token })
             }
@@ -165,12 +190,8 @@ impl Running<'_> {
             }
             AgentEvent::ToolEnd { id, result, .. } => Some(StepEvent::ToolError { id, error: result }),
             AgentEvent::ToolSkipped { id, reason, .. } => Some(StepEvent::ToolError { id, error: reason }),
-            _ => return,
+            _ => None,
         };
-        if std::mem::take(&mut self.is_revisited) {
-            self.events.push_back(StepEvent::FinishStep { next: NextStep::Continue });
-        }
-        self.has_content = true;
         self.events.extend(step);
     }
 }
@@ -274,14 +295,7 @@ fn running<'a>(
     parts: Option<&'a mut Vec<Part>>,
 ) -> Running<'a> {
     let turn = facade.begin(input(query), options);
-    Running {
-        turn,
-        events: VecDeque::new(),
-        is_in_step: false,
-        has_content: false,
-        is_revisited: false,
-        parts,
-    }
+    Running { turn, events: VecDeque::new(), steps: Steps::default(), parts }
 }
 
 /// Returns the default system prompt of [`ReactLoop`]: think, act and observe in turn.

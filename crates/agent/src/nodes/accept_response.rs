@@ -230,7 +230,7 @@ pub(super) enum BreakOff {
     Stopped,
 }
 
-/// Returns the stored message of a response that broke off: its text, and, if the turn was stopped, its
+/// Returns the stored message of a response that broke off: its text and reasoning, and, if the turn was stopped, its
 /// complete calls.
 pub(super) fn partial_message(
     config: &ReactConfig,
@@ -245,7 +245,8 @@ pub(super) fn partial_message(
     };
     let mut partial = partial.into_data();
     partial.tool_calls.retain(|call| broke == BreakOff::Stopped && is_whole(call));
-    if !keeps || (partial.content.trim().is_empty() && partial.tool_calls.is_empty()) {
+    let says_nothing = [&partial.content, &partial.reasoning].iter().all(|text| text.trim().is_empty());
+    if !keeps || (says_nothing && partial.tool_calls.is_empty()) {
         return None;
     }
     let begun = state.messages.last().filter(|_| state.answer.continuing);

@@ -96,7 +96,11 @@ fn last_text(state: &AgentState) -> Option<String> {
     }
     let of_the_user = |message: &&Message| message.role == Role::User && !message.synthetic;
     let mut this_turn = state.messages.iter().rev().take_while(|message| !of_the_user(message));
-    this_turn.find(|message| message.role == Role::Assistant).map(|message| message.content.clone())
+    // A message that was interrupted in its reasoning has nothing for the user.
+    let answers = |message: &&Message| {
+        message.role == Role::Assistant && !(message.interrupted && message.content.trim().is_empty())
+    };
+    this_turn.find(answers).map(|message| message.content.clone())
 }
 
 /// The explanation of a turn that stopped for another reason.

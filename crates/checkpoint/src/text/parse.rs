@@ -340,6 +340,9 @@ impl<'a> Parser<'a> {
             return Ok(None);
         }
         self.line += 1;
+        if self.line == 1 && bytes.starts_with(MARK) {
+            bytes.drain(..MARK.len());
+        }
         if bytes.last() == Some(&b'\n') {
             bytes.pop();
         } else if bytes.len() > self.max_line {
@@ -362,6 +365,9 @@ struct Format {
     superstep: String,
     format: u64,
 }
+
+/// The byte order mark that some programs write before a text.
+const MARK: &[u8] = "\u{feff}".as_bytes();
 
 fn error(line: u64, what: &str) -> TextError {
     TextError::Line { line, what: what.to_owned() }

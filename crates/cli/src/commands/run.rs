@@ -18,7 +18,7 @@ use crate::{
     session::{
         randomness::fresh_thread,
         setup::{Purpose, Setup, streaming},
-        stdin::is_piped,
+        stdin::{is_piped, without_mark},
         waiting::Waiting,
     },
 };
@@ -157,7 +157,9 @@ fn read_stdin() -> Result<String, Failure> {
     if bytes.len() as u64 > MAX_PROMPT_BYTES {
         return Err(too_long());
     }
-    String::from_utf8(bytes).map_err(|_| Failure::usage("the prompt on stdin is not valid UTF-8"))
+    let text =
+        String::from_utf8(bytes).map_err(|_| Failure::usage("the prompt on stdin is not valid UTF-8"))?;
+    Ok(without_mark(text))
 }
 
 fn too_long() -> Failure {

@@ -1,4 +1,4 @@
-//! The output for people: the reply on stdout as it arrives, everything else on stderr.
+//! The output for people: the reply on stdout, on a terminal as it arrives, everything else on stderr.
 
 use std::{
     collections::BTreeMap,
@@ -30,8 +30,10 @@ const MAX_SHOWN: usize = 100;
 /// The output of a run for people.
 pub(crate) struct Human<W> {
     out: W,
-    /// `out` is a terminal, which must not receive control characters.
+    /// `out` is a terminal, which must not receive control characters. Anything else receives no text that may become void.
     on_terminal: bool,
+    /// The text of the current model call, unless `out` is a terminal.
+    held: String,
     quiet: bool,
     spinner: Option<ProgressBar>,
     /// The text of the last model call that had any.
@@ -63,7 +65,8 @@ impl<W: Write> Human<W> {
     pub(crate) fn new(out: W, on_terminal: bool, quiet: bool) -> Self {
         let (spinner, tools) = (None, BTreeMap::new());
         let (mid_line, may_go_on, begins) = (false, false, false);
-        Self { out, on_terminal, quiet, spinner, streamed: String::new(), begins, mid_line, may_go_on, tools }
+        let (held, streamed) = (String::new(), String::new());
+        Self { out, on_terminal, held, quiet, spinner, streamed, begins, mid_line, may_go_on, tools }
     }
 
     fn wait_for_model(&mut self) {
@@ -153,6 +156,7 @@ impl<W: Write> Human<W> {
             AgentEvent::LlmToken { token, .. } => self.token(token)?,
             AgentEvent::NodeEnd { .. } => {
                 self.stop_waiting();
+                self.release()?;
                 self.may_go_on = true;
             }
             AgentEvent::ToolStart { id, .. } => {
@@ -163,6 +167,7 @@ impl<W: Write> Human<W> {
             AgentEvent::AttemptDiscarded { .. } | AgentEvent::TextCalls { .. } => {
                 self.end_line()?;
                 self.streamed.clear();
+                self.held.clear();
             }
             AgentEvent::Steered { .. } => self.end_line()?,
             _ => {}
@@ -191,7 +196,18 @@ impl<W: Write> Human<W> {
             self.streamed.clear();
         }
         self.streamed.push_str(token);
-        if self.quiet { Ok(()) } else { self.say(token) }
+        match (self.quiet, self.on_terminal) {
+            (true, _) => {}
+            (false, true) => self.say(token)?,
+            (false, false) => self.held.push_str(token),
+        }
+        Ok(())
+    }
+
+    /// Prints the text of a model call that has ended: it cannot become void anymore.
+    fn release(&mut self) -> io::Result<()> {
+        let held = std::mem::take(&mut self.held);
+        if held.is_empty() { Ok(()) } else { self.say(&held) }
     }
 }
 
@@ -287,9 +303,11 @@ impl<W: Write> Output for Human<W> {
         // Without a reply there is only an explanation.
         let is_waiting = outcome == AgentOutcome::AwaitingApproval;
         let is_reply = !outcome.is_unanswered() && !is_waiting;
-        if is_reply && (self.quiet || self.streamed != reply) {
+        if is_reply && (self.quiet || self.streamed != reply || !self.held.is_empty()) {
             self.end_line()?;
             self.say(reply)?;
+        } else {
+            self.release()?;
         }
         self.end_line()?;
         if is_waiting {
@@ -373,6 +391,32 @@ mod tests {
         assert_eq!(shown(true, &["a ", "b"], "a b", Completed), "a b\n");
         assert_eq!(shown(false, &[], "No answer: the limit", Limit), "No answer: the limit\n");
         assert_eq!(shown(false, &[], "No answer: 401", LlmError), "");
+    }
+
+    #[test]
+    fn a_file_has_no_text_of_a_broken_attempt_and_a_terminal_has_it_at_once() {
+        let shown = |on_terminal: bool| {
+            let mut out = Vec::new();
+            let mut output = Human::new(&mut out, on_terminal, false);
+            let token = |token: &str| ("llm_token", json!({"token": token, "reasoning_token": ""}));
+            let (start, end) =
+                (("node_start", json!({"node": "agent"})), ("node_end", json!({"node": "agent"})));
+            let broken = ("attempt_discarded", json!({"attempt": 1}));
+            let skipped = ("tool_skipped", json!({"tool": "t", "id": "c1", "reason": "cancelled"}));
+            let first = [start.clone(), token("I look."), end.clone(), skipped];
+            let second = [start, token("It "), broken, token("It is "), token("42."), end];
+            for (name, data) in first.into_iter().chain(second) {
+                output.event(name, &data).unwrap();
+            }
+            let state = AgentState { final_reply: "It is 42.".into(), ..AgentState::default() };
+            let end =
+                End { thread: "t", state: &state, outcome: AgentOutcome::Completed, took: Duration::ZERO };
+            output.end(&end).unwrap();
+            drop(output);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(shown(false), "I look.\nIt is 42.\n");
+        assert_eq!(shown(true), "I look.\nIt \nIt is 42.\n");
     }
 
     #[test]

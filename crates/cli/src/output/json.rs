@@ -4,7 +4,15 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::Value;
-use superstep::{agent::state::Metadata, llm::Usage, node::NodeName};
+use superstep::{
+    agent::{
+        AgentOutcome,
+        facades::opencode::{NextStep, Steps},
+        state::Metadata,
+    },
+    llm::Usage,
+    node::NodeName,
+};
 
 use crate::output::{
     run_output::{End, Output},
@@ -15,6 +23,7 @@ use crate::output::{
 /// `docs/cli.md`.
 pub(crate) struct Json<W> {
     out: W,
+    steps: Steps,
 }
 
 /// A line.
@@ -40,6 +49,11 @@ struct Final<'a> {
 }
 
 #[derive(Serialize)]
+struct FinishStep {
+    next: NextStep,
+}
+
+#[derive(Serialize)]
 struct Discarded<'a> {
     nodes: &'a [NodeName],
 }
@@ -51,7 +65,7 @@ struct Lagged {
 
 impl<W: Write> Json<W> {
     pub(crate) fn new(out: W) -> Self {
-        Self { out }
+        Self { out, steps: Steps::default() }
     }
 
     fn line(&mut self, event: &str, data: impl Serialize) -> io::Result<()> {
@@ -62,6 +76,9 @@ impl<W: Write> Json<W> {
 
 impl<W: Write> Output for Json<W> {
     fn event(&mut self, name: &str, data: &Value) -> io::Result<()> {
+        if self.steps.end_before(name) {
+            self.line("finish_step", FinishStep { next: NextStep::Continue })?;
+        }
         self.line(name, data)
     }
 
@@ -78,6 +95,10 @@ impl<W: Write> Output for Json<W> {
     }
 
     fn end(&mut self, end: &End<'_>) -> io::Result<()> {
+        // A waiting call is a part of its step.
+        if end.outcome != AgentOutcome::AwaitingApproval && self.steps.end() {
+            self.line("finish_step", FinishStep { next: NextStep::Stop })?;
+        }
         let End { thread, state, .. } = *end;
         let (outcome, metadata) = (end.outcome.as_str(), end.metadata());
         let (final_reply, output_problem) = (state.final_reply.as_str(), state.output_problem.as_str());
@@ -95,7 +116,7 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::json;
-    use superstep::agent::{AgentOutcome, AgentState};
+    use superstep::agent::AgentState;
 
     use super::*;
 
@@ -131,6 +152,9 @@ mod tests {
         let mut out = Vec::new();
         let mut output = Json::new(&mut out);
         output.event("node_start", &json!({"node": "agent"})).unwrap();
+        output.event("tool_skipped", &json!({"tool": "t", "id": "c1", "reason": "why"})).unwrap();
+        output.event("node_start", &json!({"node": "agent"})).unwrap();
+        output.event("llm_token", &json!({"token": "5", "reasoning_token": ""})).unwrap();
         output.discarded(&["tools".into()]).unwrap();
         output.lagged(7).unwrap();
         let state = AgentState { final_reply: "5".into(), ..AgentState::default() };
@@ -139,8 +163,13 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             r#"{"event":"node_start","data":{"node":"agent"}}
+{"event":"tool_skipped","data":{"id":"c1","reason":"why","tool":"t"}}
+{"event":"node_start","data":{"node":"agent"}}
+{"event":"finish_step","data":{"next":"continue"}}
+{"event":"llm_token","data":{"reasoning_token":"","token":"5"}}
 {"event":"discarded","data":{"nodes":["tools"]}}
 {"event":"lagged","data":{"skipped":7}}
+{"event":"finish_step","data":{"next":"stop"}}
 {"event":"final","data":{"final_reply":"5","metadata":{"steps_taken":0,"tools_used":[],"stop_reason":"","llm_calls":0},"thread":"t","outcome":"completed","usage":{"input_tokens":0,"output_tokens":0}}}
 "#
         );

@@ -56,5 +56,15 @@ fn read(what: &str, from: impl Read) -> Result<String, Failure> {
     if bytes.len() as u64 > MAX_JSON_BYTES {
         return Err(Failure::usage(format!("the {what} is longer than {} MiB", MAX_JSON_BYTES >> 20)));
     }
-    String::from_utf8(bytes).map_err(|_| Failure::usage(format!("the {what} is not valid UTF-8")))
+    let text =
+        String::from_utf8(bytes).map_err(|_| Failure::usage(format!("the {what} is not valid UTF-8")))?;
+    Ok(without_mark(text))
+}
+
+/// Removes the byte order mark that some programs write before a text.
+pub(crate) fn without_mark(text: String) -> String {
+    match text.strip_prefix('\u{feff}') {
+        Some(text) => text.to_owned(),
+        None => text,
+    }
 }

@@ -87,7 +87,7 @@ impl Rules {
         let lines = text.trim_start_matches('\u{feff}').lines();
         for line in lines.filter(|line| line.len() <= MAX_LINE_BYTES) {
             // An invalid pattern matches nothing, as in git.
-            let _ = builder.add_line(None, line);
+            let _ = builder.add_line(None, &translated(line));
         }
         Ok(Self { matcher: builder.build()?, size: RulesSize::of(content) })
     }
@@ -95,6 +95,51 @@ impl Rules {
     pub(crate) fn matched(&self, path: &Path, is_dir: bool) -> Match<&Glob> {
         self.matcher.matched(path, is_dir)
     }
+}
+
+/// Translates a pattern of git for the matcher, in which braces are alternatives and which does not know the classes of POSIX.
+fn translated(pattern: &str) -> String {
+    const CLASSES: [(&str, &str); 8] = [
+        ("[:alnum:]", "a-zA-Z0-9"),
+        ("[:alpha:]", "a-zA-Z"),
+        ("[:blank:]", " \t"),
+        ("[:digit:]", "0-9"),
+        ("[:lower:]", "a-z"),
+        ("[:space:]", " \t\r\n\u{b}\u{c}"),
+        ("[:upper:]", "A-Z"),
+        ("[:xdigit:]", "0-9a-fA-F"),
+    ];
+    let (mut translated, mut rest, mut in_class) = (String::new(), pattern, false);
+    while let Some(char) = rest.chars().next() {
+        let class = CLASSES.iter().find(|(class, _)| in_class && rest.starts_with(class));
+        let length = match (class, char) {
+            (Some((class, range)), _) => {
+                translated.push_str(range);
+                rest = &rest[class.len()..];
+                continue;
+            }
+            // Together with the escaped character.
+            (None, '\\') => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+            // Together with a negation, and a bracket that does not end the class.
+            (None, '[') if !in_class => {
+                in_class = true;
+                let behind = rest[1..].trim_start_matches(['!', '^']);
+                rest.len() - behind.strip_prefix(']').unwrap_or(behind).len()
+            }
+            (None, ']') => {
+                in_class = false;
+                1
+            }
+            (None, '{' | '}') if !in_class => {
+                translated.push('\\');
+                1
+            }
+            (None, char) => char.len_utf8(),
+        };
+        translated.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    translated
 }
 
 impl RulesSize {
@@ -256,5 +301,28 @@ impl<'a> Walk<'a> {
             )));
         }
         Rules::parse(dir, &bytes).map(Some).map_err(|error| unusable(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_means_what_it_means_to_git() {
+        for (pattern, wanted) in [
+            ("{a,b}.txt", r"\{a,b\}.txt"),
+            (r"\{a}", r"\{a\}"),
+            ("q[[:digit:]].c", "q[0-9].c"),
+            ("[^[:alpha:]_{]{", r"[^a-zA-Z_{]\{"),
+            ("[]{]", "[]{]"),
+            ("é*.rs", "é*.rs"),
+        ] {
+            assert_eq!(translated(pattern), wanted);
+        }
+        let rules = Rules::parse(Path::new("/d"), b"{a,b}.txt\nq[[:digit:]].c\n").unwrap();
+        let hides = |name: &str| rules.matched(&Path::new("/d").join(name), false).is_ignore();
+        let hidden = ["a.txt", "{a,b}.txt", "q1.c", "qa.c"].map(hides);
+        assert_eq!(hidden, [false, true, true, false]);
     }
 }
