@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use superstep_testing::script::{Answer, http, txt};
+use superstep_testing::script::{Answer, call, http, txt};
 
 use crate::support::{Place, ended, serve};
 
@@ -170,4 +170,91 @@ async fn a_silent_server_times_out_as_configured() {
     let ran = place.run(&["run", "hi", "--thread", "t", "--config", &file]).await;
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(ran.stderr.contains("the server was silent for 0.05 s"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn a_file_has_the_reply_once_also_if_an_attempt_broke_off() {
+    let place = Place::new();
+    let call = call("c1", "calculate", r#"{"expression":"2+3"}"#);
+    let server = serve([call, Answer::stream().text(["half of", " it"]).cut(), txt("the whole")]).await;
+    let file = config(
+        &place,
+        &format!(
+            "[models.main]\nmodel = \"a\"\nbase_url = \"{}\"\n[retry]\nbase_ms = 1\n",
+            server.base_url()
+        ),
+    );
+    let ran = place.run(&["run", "hi", "--config", &file]).await.ok();
+    assert_eq!(ran.stdout, "the whole\n");
+    assert!(ran.stderr.contains("its text so far is discarded"), "{}", ran.stderr);
+    server.check().unwrap();
+}
+
+#[tokio::test]
+async fn the_end_of_each_step_is_an_event() {
+    let place = Place::new();
+    let server = serve([call("c1", "calculate", r#"{"expression":"2+3"}"#), txt("5")]).await;
+    let args = ["run", "hi", "--json", "--base-url", &server.base_url(), "--model", "m"];
+    let lines = place.run(&args).await.ok().lines();
+    let steps: Vec<_> = lines.iter().filter(|line| line["event"] == "finish_step").collect();
+    let nexts: Vec<_> = steps.iter().map(|line| line["data"]["next"].as_str().unwrap()).collect();
+    assert_eq!(nexts, ["continue", "stop"]);
+    let place_of = |event: &str| lines.iter().position(|line| line["event"] == event).unwrap();
+    assert!(
+        place_of("tool_end") < place_of("finish_step") && place_of("finish_step") < place_of("llm_token")
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_is_reported_twice_runs_once() {
+    let piece = |delta: &str| format!(r#"{{"choices":[{{"index":0,"delta":{delta}}}]}}"#);
+    let arguments = r#""arguments":"{\"command\":\"echo ran >> log\"}""#;
+    let begun = piece(r#"{"tool_calls":[{"index":0,"id":"X","function":{"name":"shell","arguments":""}}]}"#);
+    let rest = piece(&format!(r#"{{"tool_calls":[{{"index":0,"id":"X","function":{{{arguments}}}}}]}}"#));
+    let call = |index: u32| {
+        format!(
+            r#"{{"tool_calls":[{{"index":{index},"id":"X","function":{{"name":"shell",{arguments}}}}}]}}"#
+        )
+    };
+    let whole =
+        format!(r#"{{"choices":[{{"index":0,"message":{},"finish_reason":"tool_calls"}}]}}"#, call(0));
+    for (name, pieces) in [
+        ("second index", [begun.clone(), rest.clone(), piece(&call(1))]),
+        ("whole message", [begun.clone(), rest.clone(), whole]),
+        ("repeated piece", [piece(&call(0)), piece(&call(0)), piece("{}")]),
+        ("repeated arguments", [begun, rest.clone(), rest]),
+    ] {
+        let place = Place::new();
+        let answer =
+            pieces.iter().fold(Answer::stream(), |answer, piece| answer.data(piece)).end("tool_calls");
+        let server = serve([answer, txt("ok")]).await;
+        place.run(&["run", "go", "--yes", "--base-url", &server.base_url(), "--model", "m"]).await.ok();
+        assert_eq!(fs::read_to_string(place.work().join("log")).unwrap(), "ran\n", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn no_call_of_an_answer_that_failed_or_was_cut_runs() {
+    let call = r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"X","function":{"name":"shell","arguments":"{\"command\":\"touch ran\"}"}}]}}]}"#;
+    for end in [
+        r#"{"choices":[{"delta":{},"finish_reason":"tool_calls","error":{"code":502,"message":"UP"}}]}"#,
+        r#"{"choices":[{"delta":{},"finish_reason":"tool_calls","native_finish_reason":"network_error"}]}"#,
+        r#"{"choices":[{"delta":{},"finish_reason":"model_context_window_exceeded"}]}"#,
+        r#"{"choices":[{"delta":{},"finish_reason":"MALFORMED_FUNCTION_CALL"}]}"#,
+        r#"{"choices":[{"delta":{},"finish_reason":"timeout"}]}"#,
+        r#"{"choices":[{"delta":{},"finish_reason":"PROHIBITED_CONTENT"}]}"#,
+    ] {
+        let place = Place::new();
+        let server = serve([Answer::stream().data(call).data(end).done(), txt("second")]).await;
+        let file = config(
+            &place,
+            &format!(
+                "[models.main]\nmodel = \"a\"\nbase_url = \"{}\"\n[retry]\nbase_ms = 1\n",
+                server.base_url()
+            ),
+        );
+        let ran = place.run(&["run", "go", "--yes", "--config", &file]).await.ok();
+        assert_eq!(ran.stdout, "second\n", "{end}");
+        assert!(!place.work().join("ran").exists(), "{end}");
+    }
 }

@@ -5,6 +5,7 @@ mod hostile;
 mod openai;
 mod openai_faults;
 mod retry;
+mod servers;
 
 use futures::StreamExt;
 use superstep::llm::{ApiKey, ChatModel, Delta, Message, ModelError, OpenAiConfig, OpenAiModel, Request};

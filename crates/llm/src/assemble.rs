@@ -1,15 +1,18 @@
 //! Folding of a streamed answer's pieces into one message.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem::take,
-};
+mod calls;
+mod nesting;
+
+use std::{collections::BTreeSet, mem::take};
 
 use futures::StreamExt;
 use serde_json::{Map, Value};
 
+use self::calls::{Calls, Whole};
+pub(crate) use self::nesting::values;
 use crate::{
     ChatModel, Delta, FinishReason, Message, ModelError, ModelErrorKind, Request, Response, ToolCall, Usage,
+    origin::{Extras, Fields},
 };
 
 /// Sends `request` to `model` and waits for the whole answer.
@@ -29,10 +32,12 @@ pub async fn complete(model: &dyn ChatModel, request: Request) -> Result<Respons
 
 /// Folds [`Delta`]s into a [`Response`], for all providers' variants of streamed tool calls.
 ///
-/// A piece of a call belongs to the call with its id; without one, to the latest call under its index. It
-/// opens a new call if its id is new to the answer, if it names another tool, or if it has arguments although
-/// the call so far has complete ones, and it or a piece since them names a tool. Names replace, arguments append;
-/// argument text is never rewritten. A name that is repeated without an id and without any arguments is one call.
+/// A piece of a call belongs to the latest call under its index, also if its id differs, as some servers invent one for each piece;
+/// or to the call with its id. It opens a new call if it has a new id and a name, if it names another tool, or if it has arguments
+/// although the call so far has complete ones, and it or a piece since them names a tool. Names replace, arguments append.
+///
+/// A call that is reported twice is one call: equal arguments under one id, or under one index without ids. So are arguments that
+/// are repeated within a call, or that follow an empty object. Argument text is not changed otherwise.
 /// # Example: a provider that sends index 0 for every call
 /// ```
 /// # use superstep_llm::{Assembler, Delta, FinishReason};
@@ -52,78 +57,15 @@ pub async fn complete(model: &dyn ChatModel, request: Request) -> Result<Respons
 pub struct Assembler {
     content: String,
     reasoning: String,
-    calls: Vec<PartialCall>,
-    /// The position of the latest call by index, and by index with an id.
-    latest: BTreeMap<usize, usize>,
-    by_id: BTreeMap<(usize, String), usize>,
-    /// The call that the last piece belongs to.
-    newest: usize,
+    calls: Calls,
+    /// The unknown fields of the message, and where they come from.
+    fields: Fields,
+    extras: Extras,
     finish: Option<FinishReason>,
     usage: Option<Usage>,
     /// The tokens of discarded attempts that reported usage: void, but paid for.
     discarded: Option<Usage>,
     retries: u32,
-}
-
-#[derive(Clone, Debug, Default)]
-struct PartialCall {
-    index: usize,
-    id: Option<String>,
-    name: Option<String>,
-    arguments: String,
-    nesting: Nesting,
-    /// The result of the check for complete arguments, which later white space does not change.
-    complete: Option<bool>,
-    /// The tool was named again after complete arguments.
-    named_again: bool,
-}
-
-/// The nesting depth of JSON text, updated piece by piece. Invalid JSON gives some depth too.
-#[derive(Clone, Copy, Debug, Default)]
-struct Nesting {
-    depth: usize,
-    most: usize,
-    /// The number of values, from above.
-    values: usize,
-    in_string: bool,
-    escaped: bool,
-    /// `true` if text follows the end of the first object or list.
-    trailing: bool,
-}
-
-impl Nesting {
-    fn push(&mut self, text: &str) {
-        for byte in text.bytes() {
-            let is_behind = self.depth == 0 && self.most > 0 && !byte.is_ascii_whitespace();
-            self.trailing |= is_behind;
-            match byte {
-                _ if self.escaped => self.escaped = false,
-                b'\\' if self.in_string => self.escaped = true,
-                b'"' => self.in_string = !self.in_string,
-                _ if self.in_string => {}
-                b',' => self.values += 1,
-                b'{' | b'[' => {
-                    self.values += 1;
-                    self.depth += 1;
-                    self.most = self.most.max(self.depth);
-                }
-                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
-                _ => {}
-            }
-        }
-    }
-
-    /// Returns whether the text may be a complete object, so that parsing it is worthwhile.
-    fn is_closed(&self) -> bool {
-        self.depth == 0 && self.most > 0 && !self.trailing
-    }
-}
-
-/// Returns the number of values in a JSON text, from above.
-pub(crate) fn values(json: &str) -> usize {
-    let mut nesting = Nesting::default();
-    nesting.push(json);
-    1 + nesting.values
 }
 
 impl Assembler {
@@ -140,9 +82,21 @@ impl Assembler {
             Delta::ToolCall { index, id, name, arguments } => {
                 let id = id.as_deref().filter(|id| !id.is_empty());
                 let name = name.as_deref().filter(|name| !name.is_empty());
-                self.push_call(*index, id, name, arguments);
+                self.calls.push(*index, id, name, arguments);
             }
-            Delta::TextCalls { .. } => self.content.clear(),
+            Delta::Origin { wire, server, model } => {
+                self.extras.place = Some((wire.clone(), server.clone(), model.clone()));
+            }
+            Delta::Extra { call: None, fields } => self.extras.add(&mut self.fields, fields),
+            Delta::Extra { call: Some(index), fields } => {
+                if let Some(call) = self.calls.extra(*index) {
+                    self.extras.add(call, fields);
+                }
+            }
+            Delta::TextCalls { .. } => {
+                self.content.clear();
+                self.fields.clear();
+            }
             Delta::Usage(usage) => self.usage = Some(*usage),
             Delta::Finish(reason) => self.finish = Some(reason.clone()),
             Delta::Retry { .. } | Delta::Fallback { .. } => self.retries = self.retries.saturating_add(1),
@@ -156,63 +110,9 @@ impl Assembler {
         }
     }
 
-    fn push_call(&mut self, index: usize, id: Option<&str>, name: Option<&str>, arguments: &str) {
-        let found = self.find(index, id);
-        let over = found.filter(|&at| self.calls[at].is_over(name, arguments));
-        self.newest = match found {
-            Some(at) if over.is_none() => at,
-            _ => self.open(index, over.filter(|_| name.is_none())),
-        };
-        let call = &mut self.calls[self.newest];
-        if let (None, Some(id)) = (&call.id, id) {
-            call.id = Some(id.to_owned());
-            self.by_id.insert((index, id.to_owned()), self.newest);
-        }
-        if let Some(name) = name {
-            call.name = Some(name.to_owned());
-        }
-        call.arguments.push_str(arguments);
-        call.nesting.push(arguments);
-    }
-
-    /// Opens a call; `named` is the one before if its name was repeated for this one, perhaps with its id.
-    fn open(&mut self, index: usize, named: Option<usize>) -> usize {
-        let at = self.calls.len();
-        let (id, name) = match named.map(|before| &self.calls[before]) {
-            Some(before) => (before.id.clone(), before.name.clone()),
-            None => (None, None),
-        };
-        self.latest.insert(index, at);
-        if let Some(id) = &id {
-            self.by_id.insert((index, id.clone()), at);
-        }
-        self.calls.push(PartialCall { index, id, name, ..PartialCall::default() });
-        at
-    }
-
-    /// Returns the call a piece with this index and id continues.
-    fn find(&self, index: usize, id: Option<&str>) -> Option<usize> {
-        let latest = self.latest.get(&index).copied();
-        let Some(id) = id else { return latest };
-        let of_id = self.by_id.get(&(index, id.to_owned())).copied();
-        // The id arrives late: the call was opened without one.
-        of_id.or(latest.filter(|&at| self.calls[at].id.is_none()))
-    }
-
-    /// Returns the number of tool calls so far.
-    pub(crate) fn count(&self) -> usize {
-        self.calls.len()
-    }
-
-    /// Returns the name of the last piece's call, with the length and nesting of its arguments.
-    pub(crate) fn newest(&self) -> Option<(&str, usize, usize)> {
-        let call = self.calls.get(self.newest)?;
-        Some((call.name.as_deref().unwrap_or_default(), call.arguments.len(), call.nesting.most))
-    }
-
-    /// Returns the number of values in the arguments of all calls, from above.
-    pub(crate) fn values(&self) -> usize {
-        self.calls.iter().map(|call| call.nesting.values).sum()
+    /// Returns the calls so far, for their limits.
+    pub(crate) fn partial_calls(&self) -> &Calls {
+        &self.calls
     }
 
     /// Returns whether a finish reason has arrived.
@@ -226,16 +126,9 @@ impl Assembler {
     }
 
     /// Returns the names and the arguments of the calls as far as they have arrived, in the order of
-    /// [`partial`](Self::partial).
+    /// [`partial`](Self::partial). Calls with the id and the name of an earlier one are left out: they may be repetitions.
     pub fn calls(&self) -> impl Iterator<Item = (&str, &str)> {
-        let calls = self.in_order().into_iter();
-        calls.map(|call| (call.name.as_deref().unwrap_or_default(), call.arguments.as_str()))
-    }
-
-    fn in_order(&self) -> Vec<&PartialCall> {
-        let mut calls: Vec<&PartialCall> = self.calls.iter().filter(|call| !call.is_empty()).collect();
-        calls.sort_by_key(|call| call.index);
-        calls
+        self.calls.arrived().into_iter()
     }
 
     /// Returns the message so far, to store the text of an interrupted answer.
@@ -243,20 +136,19 @@ impl Assembler {
     /// Copies all of it; [`text`](Self::text) and [`calls`](Self::calls) borrow, for inspection of every
     /// piece.
     pub fn partial(&self) -> Message {
-        let calls = self.in_order();
-        let mut ids = Ids::reserving(&calls);
-        let calls = calls.into_iter().map(|call| ToolCall {
-            id: ids.take(call.id.as_deref()),
-            name: call.name.clone().unwrap_or_default(),
-            arguments: call.arguments.clone(),
-        });
+        self.message(&self.calls.whole())
+    }
+
+    fn message(&self, calls: &[Whole<'_>]) -> Message {
+        let mut ids = Ids::reserving(calls);
+        let calls = calls.iter().map(|call| ToolCall::new(ids.take(call.id), call.name, call.arguments));
         let message = Message::assistant(self.content.clone()).with_tool_calls(calls);
         message.with(|message| message.reasoning.clone_from(&self.reasoning))
     }
 
     /// Returns the complete answer.
     ///
-    /// Calls are ordered by their indexes. A call without an id, or with the id of an earlier call of the
+    /// Calls are ordered by their indexes. A call without an id, or with the id of another call of the
     /// answer, gets the first free one of `call_1`, `call_2`, ….
     ///
     /// # Errors
@@ -266,34 +158,14 @@ impl Assembler {
             return Err(truncated());
         };
         let (content, reasoning) = (take(&mut self.content), take(&mut self.reasoning));
-        let message = self.partial().with(|message| {
+        let calls = self.calls.whole();
+        let message = self.message(&calls).with(|message| {
             (message.content, message.reasoning) = (content, reasoning);
+            let fields: Vec<_> = calls.iter().map(|call| call.fields).collect();
+            message.origin = take(&mut self.extras).origin(message, &self.fields, &fields);
         });
         let usage = sum(self.discarded, self.usage);
         Ok(Response { message, finish, usage, attempts: self.retries.saturating_add(1) })
-    }
-}
-
-impl PartialCall {
-    /// Returns whether a piece with this name and these arguments must belong to another call.
-    fn is_over(&mut self, name: Option<&str>, arguments: &str) -> bool {
-        if let (Some(own), Some(name)) = (&self.name, name) {
-            if own != name {
-                return true;
-            }
-            // Some servers repeat the name with every piece, also with an empty one at the end.
-            self.named_again |= self.is_complete();
-        }
-        self.named_again && !arguments.trim().is_empty()
-    }
-
-    /// Returns whether the arguments are a complete object. Parses them at most once.
-    fn is_complete(&mut self) -> bool {
-        self.nesting.is_closed() && *self.complete.get_or_insert_with(|| is_json_object(&self.arguments))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.id.is_none() && self.name.is_none() && self.arguments.trim().is_empty()
     }
 }
 
@@ -305,8 +177,8 @@ struct Ids {
 }
 
 impl Ids {
-    fn reserving(calls: &[&PartialCall]) -> Self {
-        let given = calls.iter().filter_map(|call| call.id.clone()).collect();
+    fn reserving(calls: &[Whole<'_>]) -> Self {
+        let given = calls.iter().filter_map(|call| call.id).map(str::to_owned).collect();
         Self { given, used: BTreeSet::new(), next: 1 }
     }
 
@@ -357,6 +229,10 @@ mod tests {
     }
 
     fn calls(pieces: impl IntoIterator<Item = Delta>) -> Vec<(String, String, String)> {
+        read(pieces, false)
+    }
+
+    fn read(pieces: impl IntoIterator<Item = Delta>, has_repetitions: bool) -> Vec<(String, String, String)> {
         let mut answer = Assembler::new();
         pieces.into_iter().for_each(|piece| answer.push(&piece));
         answer.push(&Delta::Finish(FinishReason::ToolCalls));
@@ -364,7 +240,8 @@ mod tests {
             answer.calls().map(|(name, arguments)| (name.to_owned(), arguments.to_owned())).collect();
         let calls = answer.finish().unwrap().message.into_data().tool_calls;
         let whole: Vec<_> = calls.iter().map(|call| (call.name.clone(), call.arguments.clone())).collect();
-        assert_eq!(seen, whole);
+        // Those that may be repetitions are left out until the end.
+        assert!(seen.len() < whole.len() || seen == whole || has_repetitions, "{seen:?} {whole:?}");
         calls.into_iter().map(|call| (call.id, call.name, call.arguments)).collect()
     }
 
@@ -459,8 +336,131 @@ mod tests {
 
     #[test]
     fn an_id_used_for_two_indexes_is_made_unique() {
-        let got = calls([piece(0, "x", "echo", "{}"), piece(1, "x", "echo", "{}")]);
-        assert_eq!(got, [call("x", "echo", "{}"), call("call_1", "echo", "{}")]);
+        let got = calls([piece(0, "x", "echo", "{}"), piece(1, "x", "echo", "{\"x\":1}")]);
+        assert_eq!(got, [call("x", "echo", "{}"), call("call_1", "echo", "{\"x\":1}")]);
+        let got = calls([piece(0, "x", "echo", "{}"), piece(1, "x", "add", "{}")]);
+        assert_eq!(got, [call("x", "echo", "{}"), call("call_1", "add", "{}")]);
+    }
+
+    #[test]
+    fn a_call_that_is_reported_twice_is_one_call() {
+        let whole = r#"{"x":1}"#;
+        for pieces in [
+            vec![piece(0, "a", "echo", ""), piece(0, "a", "", whole), piece(1, "a", "echo", whole)],
+            vec![piece(0, "a", "echo", whole), piece(1, "a", "echo", r#"{ "x": 1 }"#)],
+            vec![piece(0, "a", "echo", whole), piece(0, "a", "echo", whole)],
+            vec![piece(0, "a", "echo", ""), piece(1, "a", "echo", whole)],
+            vec![piece(0, "a", "echo", whole), piece(1, "a", "echo", "")],
+            vec![piece(0, "a", "echo", r#"{"x""#), piece(1, "a", "", ":1}")],
+        ] {
+            assert_eq!(read(pieces.clone(), true), [call("a", "echo", whole)], "{pieces:?}");
+        }
+        let got = read([piece(0, "", "echo", whole), piece(0, "", "echo", whole)], true);
+        assert_eq!(got, [call("call_1", "echo", whole)]);
+        // Calls with ids or indexes of their own are equal on purpose.
+        for (id, index, next) in [("b", 0, "b"), ("b", 1, "b"), ("", 1, "call_1")] {
+            let first = if id.is_empty() { "" } else { "a" };
+            let got = calls([piece(0, first, "echo", whole), piece(index, id, "echo", whole)]);
+            assert_eq!(
+                (got.len(), &*got.last().unwrap().0 == next || id.is_empty()),
+                (2, true),
+                "{id} {index}"
+            );
+        }
+    }
+
+    #[test]
+    fn repeated_arguments_count_once() {
+        let whole = r#"{"x":1}"#;
+        for pieces in [
+            &["{}", whole][..],
+            &["", whole, whole],
+            &["", r#"{"x":"#, "1}", whole],
+            &[whole, whole, whole],
+            &["{}", r#"{"x":"#, "1}"],
+            &["null", whole],
+            &["\"\"", whole],
+        ] {
+            for id in ["", "a"] {
+                let deltas = pieces.iter().enumerate().map(|(at, arguments)| {
+                    piece(0, if at == 0 { "a" } else { id }, if at == 0 { "echo" } else { "" }, arguments)
+                });
+                assert_eq!(read(deltas, true), [call("a", "echo", whole)], "{pieces:?}");
+            }
+        }
+        let different = r#"{"x":1}{"x":2}"#;
+        let got = calls([piece(0, "a", "echo", r#"{"x":1}"#), piece(0, "", "", r#"{"x":2}"#)]);
+        assert_eq!(got, [call("a", "echo", different)]);
+    }
+
+    #[test]
+    fn an_id_that_differs_between_the_pieces_of_a_call_is_that_of_the_first() {
+        for name in ["", "echo"] {
+            let got = calls([
+                piece(0, "a", "echo", "{"),
+                piece(0, "b", name, "\"x\""),
+                piece(0, "c", name, ":1}"),
+                piece(1, "d", "add", "{}"),
+            ]);
+            assert_eq!(got, [call("a", "echo", "{\"x\":1}"), call("d", "add", "{}")], "{name}");
+        }
+        let got = read(
+            [piece(0, "a", "echo", ""), piece(0, "b", "echo", "{\"x\""), piece(0, "c", "echo", ":1}")],
+            true,
+        );
+        assert_eq!(got, [call("b", "echo", "{\"x\":1}")]);
+        // The index differs, and the id does not.
+        let got = calls([
+            piece(0, "a", "echo", "{"),
+            piece(1, "b", "add", "{"),
+            piece(0, "b", "", "}"),
+            piece(5, "a", "", "}"),
+        ]);
+        assert_eq!(got, [call("a", "echo", "{}"), call("b", "add", "{}")]);
+        // Neither is there, and the name is.
+        let got = calls([
+            piece(0, "", "echo", "{"),
+            piece(0, "", "add", "{"),
+            piece(0, "", "echo", "}"),
+            piece(0, "", "add", "}"),
+        ]);
+        assert_eq!(got, [call("call_1", "echo", "{}"), call("call_2", "add", "{}")]);
+    }
+
+    #[test]
+    fn the_fields_of_a_server_are_stored_with_their_place() {
+        let extra = |call, fields: &str| Delta::Extra { call, fields: fields.into() };
+        let place = Delta::Origin { wire: "chat".into(), server: "http://h".into(), model: "m".into() };
+        let finish = Delta::Finish(FinishReason::ToolCalls);
+        let origin = |deltas: &[Delta]| {
+            let mut answer = Assembler::new();
+            deltas.iter().for_each(|delta| answer.push(delta));
+            answer.finish().unwrap().message.origin.clone()
+        };
+        let calls =
+            [piece(0, "a", "echo", "{}"), extra(Some(0), r#"{"sign":"A"}"#), piece(1, "b", "echo", "{}")];
+        let all =
+            [&[place.clone(), extra(None, r#"{"details":[1]}"#)][..], &calls, std::slice::from_ref(&finish)]
+                .concat();
+        let origin_of_all = origin(&all).unwrap();
+        assert_eq!(
+            (&*origin_of_all.wire, &*origin_of_all.server, &*origin_of_all.model),
+            ("chat", "http://h", "m")
+        );
+        let items = serde_json::to_value(&origin_of_all.items).unwrap();
+        assert_eq!(
+            items,
+            serde_json::json!([
+                {"text": {"bytes": 0, "rest": "{\"details\":[1]}"}},
+                {"call": {"rest": "{\"sign\":\"A\"}"}},
+                {"call": {"rest": "{}"}},
+            ])
+        );
+        assert_eq!(origin(&[Delta::Text("a".into()), finish.clone()]), None);
+        let long = format!(r#"{{"details":"{}"}}"#, "x".repeat(crate::wire::Origin::MAX_BYTES));
+        assert_eq!(origin(&[place.clone(), extra(None, &long), finish.clone()]), None);
+        let void = Delta::AttemptDiscarded { attempt: 1 };
+        assert_eq!(origin(&[place, extra(None, r#"{"a":"b"}"#), void, finish]), None);
     }
 
     #[test]

@@ -1,189 +1,23 @@
 //! Lenient parsing of chat-completions chunks.
 
 mod content;
+mod fields;
+mod finish;
 mod halves;
+mod parts;
 
-use std::{collections::BTreeMap, fmt, marker::PhantomData};
+use std::collections::BTreeMap;
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error, IgnoredAny, SeqAccess, Visitor},
-};
-use serde_json::{Value, json, value::RawValue};
-
+pub use self::parts::Chunk;
+#[cfg(feature = "openai")]
+pub(crate) use self::parts::KEEP_ALIVE;
 use self::{
-    content::Content,
+    fields::without_nan,
+    finish::{Ending, ending, given_up},
     halves::{Halves, Wtf8},
+    parts::{CallPiece, Choice, Piece},
 };
-use crate::{Delta, FinishReason, ModelError, ModelErrorKind, Usage, assemble::truncated, wire::excerpt};
-
-/// One `data:` payload of a chat-completions stream.
-///
-/// Only used fields are read, and all of them are optional: servers leave out `created`, send `null` for
-/// lists, or end with a chunk without choices.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Chunk {
-    /// One answer is requested; a second choice would be mixed into the first.
-    #[serde(default, deserialize_with = "first")]
-    choices: Option<Choice>,
-    #[serde(default, deserialize_with = "usage")]
-    usage: Option<Usage>,
-    #[serde(default)]
-    error: Option<Value>,
-    /// Some servers send an unwrapped error.
-    #[serde(default)]
-    message: Option<Value>,
-    #[serde(default)]
-    detail: Option<Value>,
-    #[serde(default, rename = "type")]
-    kind: Option<Value>,
-    #[serde(default)]
-    code: Option<Value>,
-}
-
-impl Chunk {
-    /// Returns the error in the chunk, if it is an error. Some servers send an empty one with each chunk.
-    fn error(&mut self) -> Option<Value> {
-        let says = |text: &Option<Value>| text.as_ref().is_some_and(|text| !text.is_null());
-        let is_empty = |error: &Value| [json!(""), json!(false), json!({}), json!([])].contains(error);
-        match self.error.take().filter(|error| !is_empty(error)) {
-            Some(error) => Some(error),
-            None if self.choices.is_none() && (says(&self.message) || says(&self.detail)) => {
-                let Self { message, detail, kind, code, .. } = self;
-                Some(json!({"message": message, "detail": detail, "type": kind, "code": code}))
-            }
-            None => None,
-        }
-    }
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Choice {
-    #[serde(default)]
-    delta: Option<Piece>,
-    /// The message of servers that do not stream.
-    #[serde(default)]
-    message: Option<Piece>,
-    #[serde(default)]
-    finish_reason: Option<String>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Piece {
-    #[serde(default)]
-    content: Option<Content>,
-    #[serde(default)]
-    refusal: Option<Content>,
-    #[serde(default)]
-    reasoning_content: Option<Wtf8>,
-    #[serde(default)]
-    reasoning: Option<Wtf8>,
-    #[serde(default, deserialize_with = "few")]
-    tool_calls: Vec<CallPiece>,
-    /// The only call, in the older form without an id.
-    #[serde(default)]
-    function_call: Option<FunctionPiece>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct CallPiece {
-    #[serde(default, deserialize_with = "index")]
-    index: Option<usize>,
-    #[serde(default, deserialize_with = "id")]
-    id: Option<String>,
-    #[serde(default)]
-    function: Option<FunctionPiece>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct FunctionPiece {
-    #[serde(default)]
-    name: Option<String>,
-    /// Some servers send the arguments as the object itself.
-    #[serde(default)]
-    arguments: Option<Box<RawValue>>,
-}
-
-/// The maximum number of pieces of tool calls in one chunk. Each takes many times its size on the wire.
-const MAX_PIECES: usize = 4096;
-
-/// Reads the first element of a list, or null.
-fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(list: D) -> Result<Option<T>, D::Error> {
-    Ok(list.deserialize_any(Elements { read: 1, refuse: usize::MAX, of: PhantomData })?.into_iter().next())
-}
-
-/// Reads a list of a bounded number of elements, or null.
-fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(list: D) -> Result<Vec<T>, D::Error> {
-    list.deserialize_any(Elements { read: MAX_PIECES, refuse: MAX_PIECES, of: PhantomData })
-}
-
-/// A visitor that reads up to `read` elements of a list, ignores the others, and rejects a list of more than `refuse`.
-struct Elements<T> {
-    read: usize,
-    refuse: usize,
-    of: PhantomData<T>,
-}
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Elements<T> {
-    type Value = Vec<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(Vec::new())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut elements = Vec::new();
-        while elements.len() < self.read
-            && let Some(element) = list.next_element()?
-        {
-            elements.push(element);
-        }
-        let mut seen = elements.len();
-        while list.next_element::<IgnoredAny>()?.is_some() {
-            seen += 1;
-            if seen > self.refuse {
-                return Err(Error::custom(format_args!("a list of more than {} elements", self.refuse)));
-            }
-        }
-        Ok(elements)
-    }
-}
-
-/// Reads the reported tokens; `None` if there are none, because a server that reports zeros has not counted them. No value
-/// makes an answer unreadable.
-fn usage<'de, D: Deserializer<'de>>(usage: D) -> Result<Option<Usage>, D::Error> {
-    let usage = Value::deserialize(usage)?;
-    let tokens = |field: &str| usage.get(field).and_then(number).unwrap_or(0);
-    let usage = Usage { input_tokens: tokens("prompt_tokens"), output_tokens: tokens("completion_tokens") };
-    Ok(Some(usage).filter(|usage| *usage != Usage::default()))
-}
-
-/// Reads the index of a call, which some servers send as a text, or as a negative number instead of none.
-fn index<'de, D: Deserializer<'de>>(index: D) -> Result<Option<usize>, D::Error> {
-    Ok(number(&Value::deserialize(index)?).and_then(|index| usize::try_from(index).ok()))
-}
-
-/// Reads the id of a call, which some servers send as a number.
-fn id<'de, D: Deserializer<'de>>(id: D) -> Result<Option<String>, D::Error> {
-    match Value::deserialize(id)? {
-        Value::String(id) => Ok(Some(id)),
-        Value::Number(id) => Ok(Some(id.to_string())),
-        _ => Ok(None),
-    }
-}
-
-/// Returns a count in any notation; `None` if it is not one.
-fn number(value: &Value) -> Option<u64> {
-    match value {
-        Value::String(text) => text.trim().parse().ok(),
-        // The cast saturates, and drops fractions.
-        value => value.as_u64().or_else(|| value.as_f64().filter(|n| *n >= 0.0).map(|n| n as u64)),
-    }
-}
+use crate::{Delta, FinishReason, ModelError, ModelErrorKind, assemble::truncated, wire::excerpt};
 
 /// Converts the chunks of one stream into [`Delta`]s and tracks whether the stream may end.
 #[derive(Clone, Debug, Default)]
@@ -192,70 +26,117 @@ pub struct ChunkReader {
     finished: bool,
     /// The finish reason of an answer that the server gave up.
     failed: Option<String>,
-    /// `true` if there was text, and if there were tool calls.
-    has_text: bool,
-    has_calls: bool,
+    /// The parts that arrived as deltas.
+    streamed: Kinds,
+    /// The parts that arrived at all.
+    seen: Kinds,
     /// `true` if a part of the text is a refusal.
     refuses: bool,
     joints: Joints,
+    /// The text of the first event that was not a chunk, for the error of a stream without an end.
+    foreign: Option<String>,
+}
+
+/// The kinds of parts in an answer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kinds {
+    text: bool,
+    reasoning: bool,
+    calls: bool,
+}
+
+impl Kinds {
+    fn or(self, other: Self) -> Self {
+        Self {
+            text: self.text || other.text,
+            reasoning: self.reasoning || other.reasoning,
+            calls: self.calls || other.calls,
+        }
+    }
 }
 
 impl ChunkReader {
     /// Reads the text of one `data:` line.
     ///
+    /// Events without content, such as a heartbeat, give no deltas, whatever their form is.
     /// # Errors
-    /// [`ModelErrorKind::Malformed`] if it is not a chunk; the server's own error if it contains one. Neither
+    /// [`ModelErrorKind::Malformed`] if it is the beginning of a chunk only; the server's own error if it contains one. Neither
     /// after a complete answer.
     pub fn read(&mut self, data: &str) -> Result<Vec<Delta>, ModelError> {
-        match serde_json::from_str(data) {
+        let chunk = match serde_json::from_str(data) {
+            Ok(chunk) => Ok(chunk),
+            Err(cause) => without_nan(data).and_then(|data| serde_json::from_str(&data).ok()).ok_or(cause),
+        };
+        match chunk {
             Ok(chunk) => self.take(chunk),
-            Err(cause) => self.unless_complete(malformed(&cause.to_string(), data)),
+            Err(cause) if data.trim_start().starts_with('{') => {
+                self.unless_complete(malformed(&cause.to_string(), data))
+            }
+            Err(_) => self.take(Chunk::foreign(data)),
         }
     }
 
     /// Reads one chunk.
     ///
     /// # Errors    The server's own error if the chunk carries one; after it the stream is over. Not after a complete answer.
-    pub fn take(&mut self, mut chunk: Chunk) -> Result<Vec<Delta>, ModelError> {
-        if let Some(error) = chunk.error() {
+    pub fn take(&mut self, chunk: Chunk) -> Result<Vec<Delta>, ModelError> {
+        let Chunk { choice, usage, error, foreign } = chunk;
+        let choice = choice.unwrap_or_default();
+        if let Some(error) = error.or(choice.error) {
             return self.unless_complete(ModelError::from_stream(&error));
         }
-        let mut deltas = Vec::new();
-        if let Some(choice) = chunk.choices {
-            if let Some(piece) = choice.delta.or(choice.message) {
-                let refuses = piece.append_to(&mut self.joints, &mut deltas);
-                if refuses && self.finished {
-                    deltas.push(Delta::Finish(FinishReason::Refusal));
-                }
-                self.refuses |= refuses;
-            }
-            for delta in &deltas {
-                self.has_text |= matches!(delta, Delta::Text(_));
-                self.has_calls |= matches!(delta, Delta::ToolCall { .. });
-            }
-            if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
-                match is_failure(&reason) {
-                    true => self.failed = Some(reason),
-                    false => {
-                        self.finished = true;
-                        self.joints.end(&mut deltas);
-                        deltas.push(Delta::Finish(self.reason(reason)));
-                    }
-                }
-            }
+        if self.foreign.is_none() {
+            self.foreign = foreign;
         }
-        deltas.extend(chunk.usage.map(Delta::Usage));
+        let mut deltas = Vec::new();
+        let Choice { delta, message, reason, native_reason, error: _ } = choice;
+        let arrived = self.add(delta, &mut deltas);
+        self.streamed = self.streamed.or(arrived);
+        // A message behind deltas is the whole of them again.
+        self.add(message.without(self.streamed), &mut deltas);
+        match reason.map(|reason| ending(reason, native_reason)) {
+            Some(Ending::Failed(reason)) => self.failed = Some(reason),
+            Some(Ending::Finished(reason)) if self.failed.is_none() => {
+                self.finished = true;
+                self.joints.end(&mut deltas);
+                deltas.push(Delta::Finish(self.reason(reason)));
+            }
+            _ => {}
+        }
+        deltas.extend(usage.map(Delta::Usage));
         Ok(deltas)
     }
 
+    /// Appends the deltas of a part of a choice. Returns their kinds.
+    fn add(&mut self, piece: Piece, deltas: &mut Vec<Delta>) -> Kinds {
+        let before = deltas.len();
+        let refuses = piece.append_to(&mut self.joints, deltas);
+        if refuses && self.finished {
+            deltas.push(Delta::Finish(FinishReason::Refusal));
+        }
+        self.refuses |= refuses;
+        let has = |is_it: fn(&Delta) -> bool| deltas[before..].iter().any(is_it);
+        let arrived = Kinds {
+            text: has(|delta| matches!(delta, Delta::Text(_))),
+            reasoning: has(|delta| matches!(delta, Delta::Reasoning(_))),
+            calls: has(|delta| matches!(delta, Delta::ToolCall { .. })),
+        };
+        self.seen = self.seen.or(arrived);
+        arrived
+    }
+
     /// Returns an error, unless the answer is complete.
-    pub(crate) fn unless_complete(&self, error: ModelError) -> Result<Vec<Delta>, ModelError> {
+    fn unless_complete(&self, error: ModelError) -> Result<Vec<Delta>, ModelError> {
         if self.finished { Ok(Vec::new()) } else { Err(error) }
     }
 
+    /// Returns whether the answer is complete: only its tokens may follow.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
     /// Returns the reason for which the answer ended. A refusal has that of an ordinary text at OpenAI, and any other elsewhere.
-    fn reason(&self, reason: String) -> FinishReason {
-        let reason = finish_reason(reason);
+    fn reason(&self, reason: FinishReason) -> FinishReason {
         let refuses = self.refuses && reason != FinishReason::ContentFilter;
         if refuses { FinishReason::Refusal } else { reason }
     }
@@ -264,10 +145,10 @@ impl ChunkReader {
     /// text, and no tool call, which may be truncated.
     pub fn done(&mut self) -> Vec<Delta> {
         let mut deltas = Vec::new();
-        if !self.finished && self.failed.is_none() && self.has_text && !self.has_calls {
+        if !self.finished && self.failed.is_none() && self.seen.text && !self.seen.calls {
             self.finished = true;
             self.joints.end(&mut deltas);
-            deltas.push(Delta::Finish(self.reason("stop".into())));
+            deltas.push(Delta::Finish(self.reason(FinishReason::Stop)));
         }
         deltas
     }
@@ -284,8 +165,18 @@ impl ChunkReader {
         match (&self.failed, fault) {
             _ if self.finished => Ok(()),
             (Some(reason), _) => Err(given_up(reason)),
-            (None, fault) => Err(fault.unwrap_or_else(truncated)),
+            (None, Some(fault)) => Err(fault),
+            (None, None) => Err(self.truncated()),
         }
+    }
+
+    /// Returns the error of a stream without a finish reason, with the text that the server sent instead.
+    fn truncated(&self) -> ModelError {
+        let mut error = truncated();
+        if let Some(foreign) = &self.foreign {
+            error.message += &format!("; the server sent: {}", excerpt(foreign));
+        }
+        error
     }
 }
 
@@ -320,77 +211,41 @@ impl Joints {
 }
 
 impl Piece {
-    /// Appends the deltas of a choice. Returns whether a part is a refusal.
+    /// Leaves out the kinds of parts that have arrived.
+    fn without(mut self, kinds: Kinds) -> Self {
+        if kinds.text {
+            (self.content.text, self.content.refusal) = Default::default();
+        }
+        if kinds.reasoning {
+            self.reasoning = Wtf8::default();
+        }
+        if kinds.calls {
+            self.calls.clear();
+        }
+        self
+    }
+
+    /// Appends the deltas of a part of a choice. Returns whether a part of it is a refusal.
     fn append_to(self, joints: &mut Joints, deltas: &mut Vec<Delta>) -> bool {
-        let content = self.content.unwrap_or_default();
-        // A server that sends both fields sends the same text twice.
-        let reasoning = self.reasoning_content.filter(|text| !text.is_empty()).or(self.reasoning);
-        let mut reasoning = reasoning.unwrap_or_default();
-        reasoning.push(&content.reasoning);
-        let reasoning = joints.reasoning.join(reasoning);
+        let reasoning = joints.reasoning.join(self.reasoning);
         if !reasoning.is_empty() {
             deltas.push(Delta::Reasoning(reasoning));
         }
-        let mut refusal = self.refusal.map(|refusal| refusal.text).unwrap_or_default();
-        refusal.push(&content.refusal);
-        let refuses = !refusal.is_empty();
-        for text in [content.text, refusal] {
+        let refuses = !self.content.refusal.is_empty();
+        for text in [self.content.text, self.content.refusal] {
             let text = joints.text.join(text);
             if !text.is_empty() {
                 deltas.push(Delta::Text(text));
             }
         }
-        // A server that sends both forms sends the same call twice.
-        let only = self.function_call.filter(|_| self.tool_calls.is_empty());
-        let only = only.map(|function| CallPiece { index: None, id: None, function: Some(function) });
-        for (position, call) in self.tool_calls.into_iter().chain(only).enumerate() {
-            let (name, arguments) = match call.function {
-                Some(function) => (function.name, function.arguments),
-                None => (None, None),
-            };
-            let (index, id) = (call.index.unwrap_or(position), call.id);
-            let arguments = arguments.map(|raw| text_of(&raw)).unwrap_or_default();
+        deltas.extend(self.extra.map(|fields| Delta::Extra { call: None, fields }));
+        for CallPiece { index, id, name, arguments, extra } in self.calls {
             let arguments = joints.arguments(index, arguments);
             deltas.push(Delta::ToolCall { index, id, name, arguments });
+            deltas.extend(extra.map(|fields| Delta::Extra { call: Some(index), fields }));
         }
         refuses
     }
-}
-
-/// Returns the argument text: the content of a JSON string, or any other JSON as written.
-fn text_of(raw: &RawValue) -> Wtf8 {
-    match raw.get() {
-        "null" => Wtf8::default(),
-        text => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
-    }
-}
-
-/// Converts a finish reason, in the words of different servers.
-fn finish_reason(reason: String) -> FinishReason {
-    match reason.to_ascii_lowercase().as_str() {
-        "stop" => FinishReason::Stop,
-        "tool_calls" | "function_call" => FinishReason::ToolCalls,
-        "length" | "max_tokens" | "max_output_tokens" | "model_length" => FinishReason::Length,
-        "content_filter" | "sensitive" | "safety" => FinishReason::ContentFilter,
-        "refusal" => FinishReason::Refusal,
-        _ => FinishReason::Other(reason),
-    }
-}
-
-/// Returns whether a finish reason states that the server could not complete the answer.
-fn is_failure(reason: &str) -> bool {
-    ["error", "abort", "network_error", "insufficient_system_resource"]
-        .iter()
-        .any(|failure| reason.eq_ignore_ascii_case(failure))
-}
-
-/// Creates the error of an answer that the server gave up.
-fn given_up(reason: &str) -> ModelError {
-    let reason = excerpt(reason);
-    let message = format!(
-        "the server gave up the answer (finish reason `{reason}`), which is incomplete; send the request again"
-    );
-    ModelError::new(ModelErrorKind::Server, message)
 }
 
 /// Creates the error of an unreadable chunk.
@@ -402,7 +257,8 @@ pub(crate) fn malformed(cause: &str, data: &str) -> ModelError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{parts::MAX_PIECES, *};
+    use crate::Usage;
 
     fn read(data: &str) -> Vec<Delta> {
         ChunkReader::default().read(data).unwrap()
@@ -417,6 +273,121 @@ mod tests {
             read(r#"{"choices":[{"delta":{"content":null,"tool_calls":null},"finish_reason":""}]}"#),
             []
         );
+    }
+
+    #[test]
+    fn a_chunk_without_content_has_no_deltas_whatever_its_shape() {
+        let delta = |delta: &str| format!(r#"{{"choices":[{{"index":0,"delta":{delta}}}]}}"#);
+        for data in [
+            "null",
+            "\"\"",
+            "ping",
+            "2026-11-28 12:00:00",
+            "[]",
+            "7",
+            r#"{"choices":[null]}"#,
+            r#"{"choices":""}"#,
+            r#"{"choices":{}}"#,
+            r#"{"choices":[{"delta":""}]}"#,
+            r#"{"choices":[{"delta":{},"finish_reason":false}]}"#,
+            r#"{"choices":[{"delta":{"content":""},"logprobs":NaN}]}"#,
+            r#"{"type":"ping","message":"still here"}"#,
+            &delta(r#"{"tool_calls":[null,null]}"#),
+            &delta(r#"{"tool_calls":{}}"#),
+            &delta(r#"{"tool_calls":""}"#),
+            &delta(r#"{"tool_calls":[{}]}"#),
+            &delta(r#"{"function_call":""}"#),
+            &delta(r#"{"reasoning":false}"#),
+            &delta(r#"{"content":"","content":""}"#),
+            &delta(r#"{"content":true,"role":["assistant"]}"#),
+        ] {
+            assert_eq!(read(data), [], "{data}");
+        }
+        let text = |text: &str| vec![Delta::Text(text.into())];
+        assert_eq!(
+            read(&delta(r#"{"content":"a","tool_calls":"x","reasoning":7e999,"refusal":{}}"#)).pop(),
+            text("a").pop()
+        );
+        assert_eq!(read(r#"{"choices":[null,{"delta":{"content":"a"}}]}"#), text("a"));
+        assert_eq!(read(r#"{"choices":{"delta":{"content":4.20}}}"#), text("4.20"));
+        let parts = read(&delta(r#"{"reasoning_content":[{"type":"text","text":"hm"}]}"#));
+        assert_eq!(parts, [Delta::Reasoning("hm".into())]);
+    }
+
+    #[test]
+    fn a_text_instead_of_an_answer_is_in_the_error() {
+        let mut reader = ChunkReader::default();
+        assert_eq!(reader.read("upstream is down").unwrap(), []);
+        assert_eq!(reader.read("x").unwrap(), []);
+        let error = reader.end(None).unwrap_err();
+        assert!(error.message.ends_with("; the server sent: upstream is down"), "{error}");
+    }
+
+    #[test]
+    fn a_whole_message_behind_its_pieces_counts_for_what_they_lack() {
+        let read = |chunks: &[&str]| {
+            let mut reader = ChunkReader::default();
+            chunks.iter().flat_map(|data| reader.read(data).unwrap()).collect::<Vec<_>>()
+        };
+        let text = |text: &str| Delta::Text(text.into());
+        let call = r#"{"index":0,"id":"c","function":{"name":"x","arguments":"{}"}}"#;
+        let called = Delta::ToolCall {
+            index: 0,
+            id: Some("c".into()),
+            name: Some("x".into()),
+            arguments: "{}".into(),
+        };
+        let piece = |delta: &str| format!(r#"{{"choices":[{{"delta":{delta}}}]}}"#);
+        let whole = format!(
+            r#"{{"choices":[{{"delta":{{}},"message":{{"content":"Hello","tool_calls":[{call}]}},"finish_reason":"stop"}}]}}"#
+        );
+        let finish = Delta::Finish(FinishReason::Stop);
+        let (hel, lo) = (piece(r#"{"content":"Hel"}"#), piece(r#"{"content":"lo"}"#));
+        assert_eq!(read(&[&hel, &lo, &whole]), [text("Hel"), text("lo"), called.clone(), finish.clone()]);
+        let calls = piece(&format!(r#"{{"tool_calls":[{call}]}}"#));
+        assert_eq!(read(&[&calls, &whole]), [called.clone(), text("Hello"), finish.clone()]);
+        assert_eq!(read(&[&whole]), [text("Hello"), called, finish]);
+        // Pieces under the name of a message.
+        let message = |content: &str| format!(r#"{{"choices":[{{"message":{{"content":"{content}"}}}}]}}"#);
+        assert_eq!(read(&[&message("Hel"), &message("lo")]), [text("Hel"), text("lo")]);
+    }
+
+    #[test]
+    fn unknown_fields_of_a_message_and_of_a_call_are_passed_on() {
+        let data = r#"{"choices":[{"delta":{"role":"assistant","content":"a","reasoning_details":[{"type":"x"}],"n":1,"e":[],"s":"",
+            "tool_calls":[{"index":2,"type":"function","extra_content":{"google":{"thought_signature":"S"}},
+            "function":{"name":"x","arguments":"{}","mark":"M"}}]}}]}"#;
+        let extra = |call, fields: &str| Delta::Extra { call, fields: fields.into() };
+        let call = Delta::ToolCall { index: 2, id: None, name: Some("x".into()), arguments: "{}".into() };
+        assert_eq!(
+            read(data),
+            [
+                Delta::Text("a".into()),
+                extra(None, r#"{"reasoning_details":[{"type":"x"}]}"#),
+                call,
+                extra(
+                    Some(2),
+                    r#"{"extra_content":{"google":{"thought_signature":"S"}},"function":{"mark":"M"}}"#
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_error_of_a_choice_counts_whatever_its_finish_reason_is() {
+        let end = |choice: &str| {
+            let mut reader = ChunkReader::default();
+            let read = reader.read(&format!(r#"{{"choices":[{{"delta":{{"content":"a"}},{choice}}}]}}"#));
+            read.and_then(|_| reader.end(None)).map_err(|error| (error.kind, error.message))
+        };
+        let (kind, message) =
+            end(r#""finish_reason":"stop","error":{"code":429,"message":"why"}"#).unwrap_err();
+        assert_eq!((kind, message.contains("why")), (ModelErrorKind::RateLimited, true));
+        assert_eq!(
+            end(r#""finish_reason":"stop","native_finish_reason":"network_error""#).unwrap_err().0,
+            ModelErrorKind::Server
+        );
+        assert!(end(r#""finish_reason":"stop","native_finish_reason":"STOP","error":null"#).is_ok());
     }
 
     #[test]
@@ -617,7 +588,7 @@ mod tests {
     #[test]
     fn a_chunk_of_very_many_calls_is_refused_and_of_very_many_choices_read_once() {
         let calls = |n: usize| {
-            let calls = vec!["{}"; n].join(",");
+            let calls = vec![r#"{"id":"c"}"#; n].join(",");
             format!(r#"{{"choices":[{{"delta":{{"tool_calls":[{calls}]}}}}]}}"#)
         };
         assert_eq!(read(&calls(MAX_PIECES)).len(), MAX_PIECES);

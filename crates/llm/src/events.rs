@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use crate::{
     ModelError,
-    chunk::malformed,
+    chunk::{KEEP_ALIVE, malformed},
     limits::{AnswerLimits, over},
 };
 
@@ -18,14 +18,16 @@ pub(crate) struct Events {
     /// The number of received bytes.
     received: usize,
     begun: Begun,
+    /// `true` within a comment at the beginning.
+    in_comment: bool,
     /// The unfinished line.
     line: Vec<u8>,
     /// `true` if the last byte was a carriage return, which may be half of a line end.
     after_return: bool,
     /// The data lines of the event so far.
     data: Vec<u8>,
-    /// `true` if the event is only a keep-alive.
-    keeps_alive: bool,
+    /// The name of the event so far.
+    name: String,
     ready: VecDeque<Vec<u8>>,
     /// `true` if `[DONE]` has arrived.
     pub(crate) done: bool,
@@ -36,9 +38,11 @@ pub(crate) struct Events {
 enum Begun {
     /// Not known yet: only this many bytes of a byte order mark.
     No(usize),
+    /// Not known yet: only white space and comments.
+    Blank,
     /// A stream of events.
     Stream,
-    /// One JSON object, from a server that does not stream.
+    /// One JSON value, from a server that does not stream. Comments and blank lines may precede it.
     Whole,
 }
 
@@ -50,10 +54,11 @@ impl Events {
             limits,
             received: 0,
             begun: Begun::No(0),
+            in_comment: false,
             line: Vec::new(),
             after_return: false,
             data: Vec::new(),
-            keeps_alive: false,
+            name: String::new(),
             ready: VecDeque::new(),
             done: false,
         }
@@ -71,9 +76,11 @@ impl Events {
             bytes = &bytes[same..];
             self.begun = match bytes.first() {
                 None => Begun::No(marked + same),
-                Some(b'{') => Begun::Whole,
-                Some(_) => Begun::Stream,
+                Some(_) => Begun::Blank,
             };
+        }
+        if self.begun == Begun::Blank {
+            bytes = self.behind_blank(bytes);
         }
         if self.begun == Begun::Whole {
             self.keep(bytes)?;
@@ -85,6 +92,28 @@ impl Events {
             return Err(over("the server sends too much for one answer", "received_bytes", most));
         }
         Ok(())
+    }
+
+    /// Skips white space and comments before an answer, and finds out its kind.
+    fn behind_blank<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
+        loop {
+            if self.in_comment {
+                let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+                bytes = &bytes[end.unwrap_or(bytes.len())..];
+                self.in_comment = end.is_none();
+            }
+            bytes = bytes.trim_ascii_start();
+            self.begun = match bytes.first() {
+                None => return bytes,
+                Some(b':') => {
+                    self.in_comment = true;
+                    continue;
+                }
+                Some(b'{' | b'[') => Begun::Whole,
+                Some(_) => Begun::Stream,
+            };
+            return bytes;
+        }
     }
 
     fn lines(&mut self, mut bytes: &[u8]) -> Result<(), ModelError> {
@@ -133,7 +162,7 @@ impl Events {
                 self.data.extend_from_slice(text.as_bytes());
                 self.data.push(b'\n');
             }
-            b"event" => self.keeps_alive = value == b"keepalive",
+            b"event" => self.name = String::from_utf8_lossy(value).to_ascii_lowercase(),
             _ => {}
         }
         Ok(())
@@ -141,13 +170,12 @@ impl Events {
 
     fn end_event(&mut self) {
         let mut data = std::mem::take(&mut self.data);
-        let keeps_alive = std::mem::take(&mut self.keeps_alive);
-        if keeps_alive || data.is_empty() || data == b"data: \n" {
-            return;
-        }
+        let name = std::mem::take(&mut self.name);
         if data.trim_ascii_end() == b"data: [DONE]" {
             self.done = true;
             data = b"data: [DONE]\n".to_vec();
+        } else if data.is_empty() || data == b"data: \n" || is_foreign(&name, &data) {
+            return;
         }
         data.push(b'\n');
         self.ready.push_back(data);
@@ -180,6 +208,13 @@ impl Events {
             }
         }
     }
+}
+
+/// Returns whether an event has no content by its name: a heartbeat, or an event of another protocol without the fields of a chunk.
+fn is_foreign(name: &str, data: &[u8]) -> bool {
+    let has = |field: &str| data.windows(field.len()).any(|part| part == field.as_bytes());
+    let is_named = !(name.is_empty() || name.contains("error"));
+    KEEP_ALIVE.contains(&name) || is_named && !["\"choices\"", "\"error\"", "\"usage\""].into_iter().any(has)
 }
 
 /// Returns whether the data lines of an event are complete: an object, which ends with its last character, or `[DONE]`.
@@ -220,6 +255,7 @@ mod tests {
     #[test]
     fn events_are_equal_for_any_split_of_the_bytes() {
         let text = "\u{feff}: hi\r\ndata: a\r\rdata:b\ndata: é\r\n\r\nid: 1\nevent: keepalive\ndata: {}\n\ndata:\n\n\
+                    event: Ping\ndata: {\"choices\":[]}\n\nevent: tool.progress\ndata: {\"message\":\"m\"}\n\n\
                     event: x\ndata: [DONE]\n\ndata: cut";
         let whole = read(AnswerLimits::default(), &[text.as_bytes()]);
         assert_eq!(whole.0, ["data: a\n\n", "data: b\ndata: é\n\n", "data: [DONE]\n\n"]);
@@ -268,6 +304,26 @@ mod tests {
     }
 
     #[test]
+    fn an_event_of_another_name_counts_if_it_has_the_fields_of_a_chunk() {
+        let is_read = |name: &str, data: &str| {
+            let text = format!("event: {name}\ndata: {data}\n\n");
+            !read(AnswerLimits::default(), &[text.as_bytes()]).0.is_empty()
+        };
+        for name in ["ping", "PING", "heartbeat", "keep-alive"] {
+            assert!(!is_read(name, r#"{"choices":[]}"#), "{name}");
+        }
+        for (name, data) in [
+            ("chunk", r#"{"choices":[]}"#),
+            ("message", r#"{"usage":{}}"#),
+            ("x", r#"{"error":"why"}"#),
+            ("error", r#"{"message":"why"}"#),
+        ] {
+            assert!(is_read(name, data), "{name}");
+        }
+        assert!(!is_read("tool.progress", r#"{"message":"reading a file"}"#));
+    }
+
+    #[test]
     fn a_mark_is_skipped_at_the_beginning_only() {
         let seen = read(AnswerLimits::default(), &["data: \u{feff}\n\n".as_bytes()]).0;
         assert_eq!(seen, ["data: \u{feff}\n\n"]);
@@ -278,6 +334,15 @@ mod tests {
         let body = b"{\"choices\": [\r\n {} ]\n}";
         assert_eq!(read(AnswerLimits::default(), &[body]).0, ["data: {\"choices\": [   {} ] }\n\n"]);
         assert_eq!(read(AnswerLimits::default(), &[br#"{"error":"no"}"#]).0, [""; 0]);
+        let begun = b"\r\n : keep-alive\n\n:\n  {\"choices\":\n[]}";
+        for at in 0..begun.len() {
+            let (one, other) = begun.split_at(at);
+            assert_eq!(
+                read(AnswerLimits::default(), &[one, other]).0,
+                ["data: {\"choices\": []}\n\n"],
+                "{at}"
+            );
+        }
     }
 
     #[test]
@@ -288,7 +353,7 @@ mod tests {
         for reads in [
             &[&b"data: 12345"[..]][..],
             &[b"data: ", b"12345"],
-            &[b": a long comment"],
+            &[b"id:\n: a long comment"],
             &[b"{\"choices\":[]}"],
             &[b"data: 123\n", b"data: 123\n", b"d"],
         ] {

@@ -75,7 +75,7 @@ impl ErrorBody {
         Self {
             message: message.unwrap_or_default(),
             kind: text("type").unwrap_or_default(),
-            code: text("code").unwrap_or_default(),
+            code: ["code", "error_code", "status_code"].into_iter().find_map(text).unwrap_or_default(),
         }
     }
 
@@ -131,19 +131,30 @@ fn message_of(error: &Value) -> Option<String> {
     if error.is_string() {
         return scalar(error);
     }
-    ["message", "detail", "msg", "error_description", "errors", "title", "reason", "error"]
-        .into_iter()
-        .find_map(|key| {
-            match error.get(key)? {
-                // FastAPI's list of invalid fields.
-                Value::Array(list) => {
-                    let each: Vec<String> = list.iter().filter_map(problem).collect();
-                    (!each.is_empty()).then(|| each.join("; "))
-                }
-                inner @ Value::Object(_) => message_of(inner).or_else(|| Some(inner.to_string())),
-                value => scalar(value),
+    const KEYS: [&str; 11] = [
+        "message",
+        "detail",
+        "msg",
+        "error_msg",
+        "error_message",
+        "status_msg",
+        "error_description",
+        "errors",
+        "title",
+        "reason",
+        "error",
+    ];
+    KEYS.into_iter().find_map(|key| {
+        match error.get(key)? {
+            // FastAPI's list of invalid fields.
+            Value::Array(list) => {
+                let each: Vec<String> = list.iter().filter_map(problem).collect();
+                (!each.is_empty()).then(|| each.join("; "))
             }
-        })
+            inner @ Value::Object(_) => message_of(inner).or_else(|| Some(inner.to_string())),
+            value => scalar(value),
+        }
+    })
 }
 
 fn problem(entry: &Value) -> Option<String> {

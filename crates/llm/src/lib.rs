@@ -31,10 +31,13 @@ mod model;
 mod openai;
 #[cfg(feature = "openai")]
 mod openai_config;
+mod origin;
 mod partial_json;
 mod printable;
 mod reads_calls;
 mod registry;
+#[cfg(feature = "openai")]
+mod repairs;
 mod retry;
 mod retrying;
 mod shared;
@@ -136,6 +139,7 @@ pub mod wire {
         chat_json::ChatJsonError,
         chunk::{Chunk, ChunkReader},
         http_error::{excerpt, retry_after},
+        origin::{Origin, OriginItem},
         reads_calls::ReadsTextCalls,
         text_calls::{TextCalls, text_calls},
         thinking::{behind_thinking, split_thinking},

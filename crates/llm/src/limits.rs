@@ -24,7 +24,7 @@ pub(crate) const MAX_VALUES: usize = 20_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnswerLimits {
-    /// The maximum number of bytes of text, reasoning and tool calls together.
+    /// The maximum number of bytes of text, reasoning, tool calls and fields that go back to the server together.
     pub answer_bytes: usize,
     /// The maximum number of received bytes, including comments and ignored fields.
     pub received_bytes: usize,
@@ -138,7 +138,7 @@ impl Meter {
             *self = Self::new(limits);
         }
         self.bytes += match delta {
-            Delta::Text(text) | Delta::Reasoning(text) => text.len(),
+            Delta::Text(text) | Delta::Reasoning(text) | Delta::Extra { fields: text, .. } => text.len(),
             Delta::ToolCall { id, name, arguments, .. } => {
                 let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
                 arguments.len() + length(id) + length(name)
@@ -157,10 +157,11 @@ impl Meter {
             return Ok(());
         }
         self.calls.push(delta);
-        if self.calls.count() > limits.tool_calls {
+        let calls = self.calls.partial_calls();
+        if calls.count() > limits.tool_calls {
             return Err(over("the answer has too many tool calls", "tool_calls", limits.tool_calls));
         }
-        let Some((name, length, depth)) = self.calls.newest() else { return Ok(()) };
+        let Some((name, length, depth)) = calls.newest() else { return Ok(()) };
         let of =
             |what: &str| format!("the arguments of a call of `{}` are {what}", crate::wire::excerpt(name));
         if length > limits.argument_bytes {
@@ -169,7 +170,7 @@ impl Meter {
         if depth > limits.argument_depth {
             return Err(over(&of("nested too deeply"), "argument_depth", limits.argument_depth));
         }
-        if self.calls.values() > limits.argument_values {
+        if calls.values() > limits.argument_values {
             let what = "the arguments of the calls have too many values";
             return Err(over(what, "argument_values", limits.argument_values));
         }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::{
     derived::{Derived, DerivedFrom},
     media::Media,
+    origin::Origin,
 };
 
 /// The author of a [`Message`].
@@ -93,6 +94,9 @@ pub struct MessageData {
     /// `true` if the assistant was interrupted before the end. It is not sent to providers.
     #[serde(default, skip_serializing_if = "is_false")]
     pub interrupted: bool,
+    /// The fields that a server added to its answer, which goes back to it with them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Box<Origin>>,
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -111,6 +115,7 @@ impl Message {
             media: Vec::new(),
             synthetic: false,
             interrupted: false,
+            origin: None,
         })
     }
 

@@ -55,6 +55,23 @@ pub enum Delta {
         /// The next piece of the argument text.
         arguments: String,
     },
+    /// Where the fields of [`Delta::Extra`] come from: they go back to the same place only.
+    Origin {
+        /// The protocol, such as `chat`.
+        wire: String,
+        /// The server, as `scheme://host:port`.
+        server: String,
+        /// The model, as requested.
+        model: String,
+    },
+    /// Fields that the server added to the message or to a call, such as a signature, and that it wants back with them. See
+    /// [`MessageData::origin`](crate::MessageData::origin).
+    Extra {
+        /// The index of the call; `None` for the message.
+        call: Option<usize>,
+        /// The fields, as a JSON object.
+        fields: String,
+    },
     /// The text of the answer so far is void: it contained this many tool calls, which follow after the
     /// remaining text. 0 if the only one was cut off before its name.
     TextCalls {

@@ -22,16 +22,19 @@ use async_openai::{
 };
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use reqwest::{Body, Response, header};
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout, timeout_at},
+};
 
 use crate::{
     ApiKey, ChatModel, Delta, ModelError, ModelErrorKind, OpenAiConfig, OpenAiConfigError, Request,
     ResponseStream, Timeouts,
-    chunk::malformed,
     events::Events,
     http::{base_url, client, root_cause},
     limits::{AnswerLimits, bounded},
     media::Accepts,
+    repairs::Repairs,
     timers::check_timers,
     trace::trace_headers,
     wire::{Chunk, ChunkReader, excerpt, split_thinking},
@@ -61,6 +64,7 @@ pub struct OpenAiModel {
     config: Arc<OpenAiConfig>,
     client: Client<OpenAIConfig>,
     http: reqwest::Client,
+    repairs: Arc<Repairs>,
     /// Returns the UTC time in milliseconds.
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
@@ -90,7 +94,8 @@ impl OpenAiModel {
             .with_org_id("")
             .with_project_id("");
         let client = Client::build(http.clone(), settings);
-        Ok(Self { config: Arc::new(config), client, http, clock: Arc::new(system_clock) })
+        let repairs = Arc::new(Repairs::new(url.origin().ascii_serialization(), &config.wire.model));
+        Ok(Self { config: Arc::new(config), client, http, repairs, clock: Arc::new(system_clock) })
     }
 
     /// Sets the clock, a function that returns the UTC time in milliseconds.
@@ -100,22 +105,50 @@ impl OpenAiModel {
         self
     }
 
-    /// Sends the request; the response's header has arrived when this returns.
+    /// Sends the request; the response's header has arrived when this returns. A request that is refused for a form that the
+    /// server does not accept is sent once more in another one.
     async fn open(
         &self,
         request: Request,
-    ) -> Result<impl Stream<Item = Result<Delta, ModelError>>, ModelError> {
+    ) -> Result<impl Stream<Item = Result<Delta, ModelError>> + use<>, ModelError> {
+        let mut tried = Vec::new();
+        loop {
+            let sent = self.repairs.form(request.clone(), &tried);
+            match self.begin(&sent).await {
+                Ok(deltas) => {
+                    self.repairs.remember(&tried);
+                    return Ok(deltas);
+                }
+                Err(error) => match self.repairs.of(&error, &sent, &tried) {
+                    Some(repair) => tried.push(repair),
+                    None => return Err(error),
+                },
+            }
+        }
+    }
+
+    async fn begin(
+        &self,
+        request: &Request,
+    ) -> Result<impl Stream<Item = Result<Delta, ModelError>> + use<>, ModelError> {
         let watch = AnswerObserver::default();
         let once = SendOnce { model: self.clone(), watch: watch.clone() };
         let client = self.client.clone().with_http_service(once);
         let chunks = client
             .chat()
-            .create_stream_byot::<_, Chunk>(self.config.wire.body(&request))
+            .create_stream_byot::<_, Chunk>(self.config.wire.body_with_origins(request))
             .await
             .map_err(refused)?;
-        let done_finishes = self.config.wire.done_finishes;
-        let answer =
-            Answer { chunks, reader: ChunkReader::default(), watch, is_stream: false, done_finishes };
+        let answer = Answer {
+            chunks,
+            reader: ChunkReader::default(),
+            origin: Some(self.repairs.origin()),
+            watch,
+            is_stream: false,
+            done_finishes: self.config.wire.done_finishes,
+            grace: self.config.timeouts.end,
+            until: None,
+        };
         let deltas = stream::unfold(Some(answer), |answer| async {
             let mut answer = answer?;
             match answer.next().await? {
@@ -185,26 +218,37 @@ fn not_sent(error: reqwest::Error) -> ModelError {
 struct Answer {
     chunks: StreamResponse<Chunk>,
     reader: ChunkReader,
+    /// The place of the fields that the server adds, until there are some.
+    origin: Option<Delta>,
     watch: AnswerObserver,
     /// `true` if the answer contained an event.
     is_stream: bool,
     /// `true` if `[DONE]` counts as a finish reason.
     done_finishes: bool,
+    /// The maximum time from the finish reason to the end, and the end of that time.
+    grace: Duration,
+    until: Option<Instant>,
 }
 
 impl Answer {
     async fn next(&mut self) -> Option<Result<Vec<Delta>, ModelError>> {
-        let event = self.chunks.next().await;
+        let event = match self.until {
+            Some(until) => timeout_at(until, self.chunks.next()).await.ok()?,
+            None => self.chunks.next().await,
+        };
         if event.is_some() {
             self.watch.ahead.add_permits(1);
         }
         let fault = match event {
             Some(Ok(chunk)) => {
                 self.is_stream = true;
-                return Some(self.reader.take(chunk));
+                let deltas = self.reader.take(chunk);
+                return Some(self.arrived(deltas));
             }
-            Some(Err(OpenAIError::JSONDeserialize(cause, data))) => {
-                return Some(self.reader.unless_complete(malformed(&cause.to_string(), &data)));
+            Some(Err(OpenAIError::JSONDeserialize(_, data))) => {
+                self.is_stream = true;
+                let deltas = self.reader.read(&data);
+                return Some(self.arrived(deltas));
             }
             Some(Err(error)) => {
                 let unread = || ModelError::new(ModelErrorKind::Malformed, root_cause(&error));
@@ -224,6 +268,18 @@ impl Answer {
             }
         };
         self.reader.end(fault).err().map(Err)
+    }
+
+    fn arrived(&mut self, deltas: Result<Vec<Delta>, ModelError>) -> Result<Vec<Delta>, ModelError> {
+        if self.reader.is_finished() {
+            // Some servers send heartbeats behind an answer until the client leaves.
+            self.until.get_or_insert_with(|| Instant::now() + self.grace);
+        }
+        let mut deltas = deltas?;
+        if deltas.iter().any(|delta| matches!(delta, Delta::Extra { .. })) {
+            deltas.splice(0..0, self.origin.take());
+        }
+        Ok(deltas)
     }
 }
 
@@ -246,7 +302,7 @@ fn encoded(encoding: &str) -> ModelError {
 fn not_a_stream(head: &[u8]) -> Option<ModelError> {
     let text = String::from_utf8_lossy(head);
     let text = text.trim_start_matches('\u{feff}');
-    let body: Option<serde_json::Value> = serde_json::from_str(text).ok();
+    let body: Option<serde_json::Value> = serde_json::from_str(behind_comments(text)).ok();
     match body.as_ref().and_then(|body| body.get("error")) {
         Some(error) => Some(ModelError::from_stream(error)),
         // Comments and `[DONE]` are a stream of an empty answer.
@@ -257,6 +313,15 @@ fn not_a_stream(head: &[u8]) -> Option<ModelError> {
             Some(ModelError::new(ModelErrorKind::Malformed, message))
         }
     }
+}
+
+/// Returns the text behind comments and blank lines.
+fn behind_comments(text: &str) -> &str {
+    let mut text = text.trim_start();
+    while text.starts_with(':') {
+        text = text.split_once(['\n', '\r']).map_or("", |(_, behind)| behind).trim_start();
+    }
+    text
 }
 
 fn is_event_line(line: &str) -> bool {

@@ -50,13 +50,17 @@ pub struct Timeouts {
     /// The time between two reads of the answer.
     #[serde(rename = "idle_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub idle: Duration,
+    /// The time from the finish reason to the end of the answer, in which the server reports the tokens. Silent or not, the answer
+    /// is complete after it.
+    #[serde(rename = "end_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
+    pub end: Duration,
 }
 
 impl Default for Timeouts {
-    /// Returns 10 s, 5 min and 2 min.
+    /// Returns 10 s, 5 min, 2 min and 2 s.
     fn default() -> Self {
         let secs = Duration::from_secs;
-        Self { connect: secs(10), response: secs(300), idle: secs(120) }
+        Self { connect: secs(10), response: secs(300), idle: secs(120), end: secs(2) }
     }
 }
 

@@ -15,7 +15,8 @@ pub(crate) const THOUGHTS: [(&str, &str); 3] =
 ///
 /// For servers that do not separate their models' reasoning, see
 /// [`WireConfig::think_tags`](crate::wire::WireConfig::think_tags). A tag that is never closed extends to the end
-/// of the text.
+/// of the text. If the first tag is a closing one, the template of the model has the opening one, and the text before it is
+/// reasoning: the beginning of a text is therefore held back until a tag or the end arrives.
 pub fn split_thinking(deltas: ResponseStream<'_>) -> ResponseStream<'_> {
     let begun = (deltas, Splitter::default());
     let split = stream::unfold(begun, |(mut deltas, mut splitter)| async move {
@@ -54,45 +55,88 @@ pub fn behind_thinking(text: &str) -> &str {
 
 #[derive(Default)]
 struct Splitter {
-    thinks: bool,
+    place: Place,
     /// `true` if white space is to be skipped.
     skips: bool,
     /// The end of the text so far, if it may be the start of a tag.
     pending: String,
 }
 
+/// The place in the text so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before any tag: this text is reasoning if the first tag closes it.
+    Unknown(String),
+    Reasoning,
+    Text,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::Unknown(String::new())
+    }
+}
+
 impl Splitter {
     fn take(&mut self, text: &str, out: &mut Vec<Delta>) {
         let text = std::mem::take(&mut self.pending) + text;
         let mut rest = text.as_str();
-        while let Some((before, behind)) = rest.split_once(self.tag()) {
-            self.emit(before, out);
-            self.thinks = !self.thinks;
-            self.skips = !self.thinks;
-            rest = behind;
+        while let Some((at, tag)) = self.tags().iter().filter_map(|tag| Some((rest.find(tag)?, *tag))).min() {
+            self.emit(&rest[..at], out);
+            self.pass(tag, out);
+            rest = &rest[at + tag.len()..];
         }
-        let tag = self.tag();
-        let begins = |at: &usize| tag.starts_with(&rest[*at..]);
+        let begins = |at: &usize| self.tags().iter().any(|tag| tag.starts_with(&rest[*at..]));
         let at = rest.char_indices().map(|(at, _)| at).find(begins).unwrap_or(rest.len());
         self.emit(&rest[..at], out);
         self.pending = rest[at..].to_owned();
     }
 
-    /// Returns the next tag to search for.
-    fn tag(&self) -> &'static str {
-        if self.thinks { CLOSE } else { OPEN }
+    /// Returns the tags to search for.
+    fn tags(&self) -> &'static [&'static str] {
+        match self.place {
+            Place::Unknown(_) => &[OPEN, CLOSE],
+            Place::Reasoning => &[CLOSE],
+            Place::Text => &[OPEN],
+        }
+    }
+
+    /// Continues behind a tag.
+    fn pass(&mut self, tag: &str, out: &mut Vec<Delta>) {
+        let (now, next) = match tag == OPEN {
+            true => (Place::Text, Place::Reasoning),
+            false => (Place::Reasoning, Place::Text),
+        };
+        self.settle(now, out);
+        self.place = next;
+        self.skips = tag == CLOSE;
+    }
+
+    /// Emits the text before the first tag, now that its kind is known.
+    fn settle(&mut self, place: Place, out: &mut Vec<Delta>) {
+        if let Place::Unknown(text) = std::mem::replace(&mut self.place, place) {
+            self.emit(&text, out);
+        }
     }
 
     fn flush(&mut self, out: &mut Vec<Delta>) {
         let text = std::mem::take(&mut self.pending);
         self.emit(&text, out);
+        if let Place::Unknown(_) = self.place {
+            self.settle(Place::Text, out);
+        }
     }
 
     fn emit(&mut self, text: &str, out: &mut Vec<Delta>) {
         let text = if self.skips { text.trim_start() } else { text };
-        if !text.is_empty() {
-            self.skips = false;
-            out.push(if self.thinks { Delta::Reasoning(text.into()) } else { Delta::Text(text.into()) });
+        if text.is_empty() {
+            return;
+        }
+        self.skips = false;
+        match &mut self.place {
+            Place::Unknown(begun) => begun.push_str(text),
+            Place::Reasoning => out.push(Delta::Reasoning(text.into())),
+            Place::Text => out.push(Delta::Text(text.into())),
         }
     }
 }
@@ -127,7 +171,8 @@ mod tests {
         assert_eq!(of("a <think>b</think> c <think>d</think>e"), ("bd".into(), "a c e".into()));
         assert_eq!(of("<think>cut off"), ("cut off".into(), "".into()));
         assert_eq!(of("a < b <thin"), ("".into(), "a < b <thin".into()));
-        assert_eq!(of("no </think> tag"), ("".into(), "no </think> tag".into()));
+        assert_eq!(of("I should</think>\nyes </think>"), ("I should".into(), "yes </think>".into()));
+        assert_eq!(of("</think>yes"), ("".into(), "yes".into()));
         assert_eq!(of("<think></think>x"), ("".into(), "x".into()));
     }
 

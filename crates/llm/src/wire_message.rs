@@ -12,6 +12,7 @@ use crate::{
     assemble::is_json_object,
     convert::DerivedFrom,
     media::{Accepts, Media, MediaType},
+    origin::{Fields, Origin},
     tool::{MAX_TOOL_NAME_LENGTH, is_tool_name},
 };
 
@@ -30,8 +31,8 @@ pub enum WirePolicy {
 
 /// A part of a conversation.
 pub(crate) enum Item<'a> {
-    /// A message, with or without its reasoning.
-    Message { message: &'a Message, reasoning: bool },
+    /// A message, with or without its reasoning and the fields of its origin.
+    Message { message: &'a Message, reasoning: bool, origin: bool },
     /// The media of a round.
     Media(WireMessage<'a>),
 }
@@ -57,18 +58,23 @@ impl<'a> Item<'a> {
 
     /// Returns the JSON that is stored with the message, if it is the same for every configuration.
     fn encoded(&self) -> Option<&'a RawValue> {
-        match *self {
-            Self::Message { message, reasoning: true } if !message.reasoning.is_empty() => {
-                message.derived::<WithReasoning>().0.as_deref()
-            }
-            Self::Message { message, .. } => message.derived::<Plain>().0.as_deref(),
-            Self::Media(_) => None,
-        }
+        let Self::Message { message, reasoning, origin } = *self else { return None };
+        let (reasoning, origin) =
+            (reasoning && !message.reasoning.is_empty(), origin && message.origin.is_some());
+        let encoded = match (reasoning, origin) {
+            (false, false) => &message.derived::<Encoded<false, false>>().0,
+            (true, false) => &message.derived::<Encoded<true, false>>().0,
+            (false, true) => &message.derived::<Encoded<false, true>>().0,
+            (true, true) => &message.derived::<Encoded<true, true>>().0,
+        };
+        encoded.as_deref()
     }
 
     fn built(self, policy: WirePolicy) -> WireMessage<'a> {
         match self {
-            Self::Message { message, reasoning } => WireMessage::of(message, reasoning, policy),
+            Self::Message { message, reasoning, origin } => {
+                WireMessage::of(message, reasoning, origin, policy)
+            }
             Self::Media(message) => message,
         }
     }
@@ -100,32 +106,18 @@ pub(crate) fn joined(turn: Vec<Item<'_>>, policy: WirePolicy) -> Sent<'_> {
     Sent::Built(joined)
 }
 
-/// The JSON of a message without its reasoning; `None` if it depends on the [`WirePolicy`].
-struct Plain(Option<Box<RawValue>>);
+/// The JSON of a message, with or without its reasoning and the fields of its origin; `None` if it depends on the [`WirePolicy`].
+struct Encoded<const REASONING: bool, const ORIGIN: bool>(Option<Box<RawValue>>);
 
-/// The same with its reasoning.
-struct WithReasoning(Option<Box<RawValue>>);
-
-impl DerivedFrom<MessageData> for Plain {
+impl<const REASONING: bool, const ORIGIN: bool> DerivedFrom<MessageData> for Encoded<REASONING, ORIGIN> {
     fn derive(message: &MessageData) -> Self {
-        Self(encoded(message, false))
+        let sent = WireMessage::of(message, REASONING, ORIGIN, WirePolicy::Wrap);
+        let verbatim =
+            message.tool_calls.iter().zip(&sent.tool_calls).all(|(call, sent)| {
+                call.name == sent.function.name && call.arguments == sent.function.arguments
+            });
+        Self(verbatim.then(|| to_raw_value(&sent).expect("texts have a JSON form")))
     }
-}
-
-impl DerivedFrom<MessageData> for WithReasoning {
-    fn derive(message: &MessageData) -> Self {
-        Self(encoded(message, true))
-    }
-}
-
-fn encoded(message: &MessageData, reasoning: bool) -> Option<Box<RawValue>> {
-    let sent = WireMessage::of(message, reasoning, WirePolicy::Wrap);
-    let verbatim = message
-        .tool_calls
-        .iter()
-        .zip(&sent.tool_calls)
-        .all(|(call, sent)| call.name == sent.function.name && call.arguments == sent.function.arguments);
-    verbatim.then(|| to_raw_value(&sent).expect("texts have a JSON form"))
 }
 
 /// A message in the form of the protocol.
@@ -139,19 +131,29 @@ pub(crate) struct WireMessage<'a> {
     tool_calls: Vec<WireCall<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a str>,
+    #[serde(flatten)]
+    fields: Fields,
 }
 
 impl<'a> WireMessage<'a> {
-    fn of(message: &'a MessageData, reasoning: bool, policy: WirePolicy) -> Self {
+    fn of(message: &'a MessageData, reasoning: bool, origin: bool, policy: WirePolicy) -> Self {
         let is_assistant = message.role == Role::Assistant;
         let only_calls = is_assistant && !message.tool_calls.is_empty() && message.content.is_empty();
-        let calls = message.tool_calls.iter().map(|call| WireCall {
-            id: &call.id,
-            kind: "function",
-            function: WireFunction {
-                name: policy.name(&call.name),
-                arguments: policy.arguments(&call.arguments),
-            },
+        let origin = message.origin.as_deref().filter(|_| origin && is_assistant);
+        let (fields, of_calls) = origin.map(Origin::fields).unwrap_or_default();
+        let of_calls = of_calls.into_iter().chain(std::iter::repeat_with(Fields::new));
+        let calls = message.tool_calls.iter().zip(of_calls).map(|(call, mut fields)| {
+            let of_function = fields.remove("function").and_then(|fields| fields.as_object().cloned());
+            WireCall {
+                id: &call.id,
+                kind: "function",
+                function: WireFunction {
+                    name: policy.name(&call.name),
+                    arguments: policy.arguments(&call.arguments),
+                    fields: of_function.unwrap_or_default(),
+                },
+                fields,
+            }
         });
         Self {
             role: message.role,
@@ -160,6 +162,7 @@ impl<'a> WireMessage<'a> {
                 .filter(|text| is_assistant && reasoning && !text.is_empty()),
             tool_calls: calls.collect(),
             tool_call_id: Some(message.tool_call_id.as_str()).filter(|_| message.role == Role::Tool),
+            fields,
         }
     }
 
@@ -171,6 +174,7 @@ impl<'a> WireMessage<'a> {
         };
         self.reasoning_content = next.reasoning_content.or(self.reasoning_content);
         self.tool_calls = next.tool_calls;
+        self.fields = next.fields;
     }
 }
 
@@ -199,6 +203,7 @@ pub(crate) fn media_behind(messages: &[Message], at: usize, accepts: Accepts) ->
         reasoning_content: None,
         tool_calls: Vec::new(),
         tool_call_id: None,
+        fields: Fields::new(),
     })
 }
 
@@ -297,12 +302,16 @@ struct WireCall<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     function: WireFunction<'a>,
+    #[serde(flatten)]
+    fields: Fields,
 }
 
 #[derive(Serialize)]
 struct WireFunction<'a> {
     name: Cow<'a, str>,
     arguments: Cow<'a, str>,
+    #[serde(flatten)]
+    fields: Fields,
 }
 
 #[cfg(test)]
@@ -311,7 +320,7 @@ mod tests {
     use crate::ToolCall;
 
     fn encoded(message: &Message, reasoning: bool) -> Option<&RawValue> {
-        Item::Message { message, reasoning }.encoded()
+        Item::Message { message, reasoning, origin: false }.encoded()
     }
 
     #[test]

@@ -109,8 +109,20 @@ impl WireConfig {
 
     /// Builds the body of a streamed request. Equal requests give equal bytes, and a longer conversation
     /// begins with the bytes of the shorter one, as prompt caches require.
+    ///
+    /// Messages are sent without the fields of their [origin](crate::MessageData::origin), which are valid at one server only.
     pub fn body<'a>(&'a self, request: &'a Request) -> impl Serialize + Send + 'a {
-        let messages = self.messages(request);
+        self.body_of(request, false)
+    }
+
+    /// Builds the body of a request whose origins are valid at the server.
+    #[cfg(feature = "openai")]
+    pub(crate) fn body_with_origins<'a>(&'a self, request: &'a Request) -> impl Serialize + Send + 'a {
+        self.body_of(request, true)
+    }
+
+    fn body_of<'a>(&'a self, request: &'a Request, origin: bool) -> impl Serialize + Send + 'a {
+        let messages = self.messages(request, origin);
         let only_called = self.lists_called_tools && request.tools.is_empty();
         let called = if only_called { self.called(request) } else { BTreeSet::new() };
         let tool_choice = (!called.is_empty()).then_some("none");
@@ -141,7 +153,7 @@ impl WireConfig {
 
     /// Returns the messages of the body. A message that is sent on its own is encoded once, for the first body
     /// that has it.
-    fn messages<'a>(&self, request: &'a Request) -> Vec<Sent<'a>> {
+    fn messages<'a>(&self, request: &'a Request, origin: bool) -> Vec<Sent<'a>> {
         // A synthetic user message belongs to the model's current round.
         let of_the_user = |message: &Message| message.role == Role::User && !message.synthetic;
         let last_user = request.messages.iter().rposition(of_the_user);
@@ -152,7 +164,7 @@ impl WireConfig {
                 ReasoningPolicy::Always => true,
             };
             let media = media_behind(&request.messages, at, self.accepts).map(Item::Media);
-            [Item::Message { message, reasoning }].into_iter().chain(media)
+            [Item::Message { message, reasoning, origin }].into_iter().chain(media)
         });
         if !self.alternates {
             return items.map(|item| item.sent(self.arguments)).collect();

@@ -62,6 +62,8 @@ impl Attempts {
             | Delta::Reasoning(_)
             | Delta::ToolCall { .. }
             | Delta::TextCalls { .. }
+            | Delta::Origin { .. }
+            | Delta::Extra { .. }
             | Delta::Finish(_) => {}
         }
     }

@@ -84,7 +84,12 @@ impl ModelCall {
                     emit(cx, || AgentEvent::TextCalls { n: *n });
                     cx.discard_message(&self.message);
                 }
-                Delta::Fallback { .. } | Delta::Usage(_) | Delta::ToolCall { .. } | Delta::Finish(_) => {}
+                Delta::Fallback { .. }
+                | Delta::Usage(_)
+                | Delta::ToolCall { .. }
+                | Delta::Origin { .. }
+                | Delta::Extra { .. }
+                | Delta::Finish(_) => {}
             }
             self.streamed = match delta {
                 Delta::Text(_) | Delta::Reasoning(_) => true,

@@ -1,9 +1,8 @@
 //! The content of a message: a text, or a list of parts.
 
-use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::value::RawValue;
 
-use super::halves::Wtf8;
+use super::{fields::each_field, halves::Wtf8};
 
 /// The text of a content in any form. Parts of other kinds, such as images, are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,59 +15,52 @@ pub(super) struct Content {
 /// The maximum nesting of parts. Each level is scanned once more.
 const MAX_DEPTH: usize = 16;
 
-#[derive(Deserialize)]
-struct Part<'a> {
-    #[serde(borrow, default)]
-    text: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    refusal: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    thinking: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    reasoning: Option<&'a RawValue>,
-}
-
-impl<'de> Deserialize<'de> for Content {
-    fn deserialize<D: Deserializer<'de>>(content: D) -> Result<Self, D::Error> {
-        let raw = Box::<RawValue>::deserialize(content)?;
+impl Content {
+    /// Reads the content of a message. A boolean or null has none, and the text of a number is the number.
+    pub(super) fn read(raw: &RawValue) -> Result<Self, String> {
         let mut content = Self::default();
-        content.read(&raw, 0).map_err(D::Error::custom)?;
+        content.add(raw, 0)?;
         Ok(content)
     }
-}
 
-impl Content {
-    fn read(&mut self, raw: &RawValue, depth: usize) -> Result<(), serde_json::Error> {
-        let raw = raw.get();
+    fn add(&mut self, raw: &RawValue, depth: usize) -> Result<(), String> {
         if depth > MAX_DEPTH {
-            return Err(serde_json::Error::custom(format_args!("more than {MAX_DEPTH} levels of parts")));
+            return Err(format!("more than {MAX_DEPTH} levels of parts"));
         }
-        match raw.as_bytes().first() {
+        let json = raw.get();
+        match json.as_bytes().first() {
             // Most pieces have no escapes, and are not scanned again.
-            Some(b'"') if !raw.contains('\\') => self.text.push(&raw[1..raw.len() - 1].into()),
-            Some(b'"') => self.text.push(&serde_json::from_str(raw)?),
+            Some(b'"') if !json.contains('\\') => self.text.push(&json[1..json.len() - 1].into()),
+            Some(b'"') => self.text.push(&serde_json::from_str(json).unwrap_or_default()),
             Some(b'[') => {
-                for part in serde_json::from_str::<Vec<&RawValue>>(raw)? {
-                    self.read(part, depth + 1)?;
+                for part in serde_json::from_str::<Vec<&RawValue>>(json).unwrap_or_default() {
+                    self.add(part, depth + 1)?;
                 }
             }
             Some(b'{') => {
-                let part: Part<'_> = serde_json::from_str(raw)?;
-                for part in [part.text, part.content].into_iter().flatten() {
-                    self.read(part, depth + 1)?;
+                let mut parts: [Option<&RawValue>; 5] = [None; 5];
+                each_field(json, |name, value| {
+                    let at = ["text", "content", "refusal", "thinking", "reasoning"]
+                        .iter()
+                        .position(|at| *at == name);
+                    if let Some(at) = at {
+                        parts[at] = Some(value);
+                    }
+                });
+                let [text, content, refusal, thinking, reasoning] = parts;
+                for part in [text, content].into_iter().flatten() {
+                    self.add(part, depth + 1)?;
                 }
                 let text = |part: Option<&RawValue>| {
                     let mut content = Self::default();
-                    part.map_or(Ok(()), |part| content.read(part, depth + 1)).map(|()| content.text)
+                    part.map_or(Ok(()), |part| content.add(part, depth + 1)).map(|()| content.text)
                 };
-                self.refusal.push(&text(part.refusal)?);
-                self.reasoning.push(&text(part.thinking)?);
-                self.reasoning.push(&text(part.reasoning)?);
+                self.refusal.push(&text(refusal)?);
+                self.reasoning.push(&text(thinking)?);
+                self.reasoning.push(&text(reasoning)?);
             }
-            Some(b'n') => {}
-            _ => return Err(serde_json::Error::custom("expected a text or a list of parts")),
+            Some(b'-' | b'0'..=b'9') => self.text.push(&json.into()),
+            _ => {}
         }
         Ok(())
     }
