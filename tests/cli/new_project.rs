@@ -128,6 +128,18 @@ async fn a_project_depends_on_a_checkout() {
         let manifest = fs::read_to_string(manifest).unwrap();
         assert!(manifest.contains(&format!("name = \"{name}\"\n")), "{manifest}");
     }
+    // A GitHub runner has no folder of this machine.
+    let ci = fs::read_to_string(place.work().join("shop/.github/workflows/ci.yml")).unwrap();
+    assert!(!ci.contains(CHECKOUT) && ci.contains("repository: ${{ vars.SUPERSTEP_REPOSITORY }}\n"), "{ci}");
+    let sed = ci.lines().find_map(|line| line.strip_prefix("      - run: sed -i ")).unwrap();
+    let changed = std::process::Command::new("sh")
+        .args(["-c", &format!("sed {}", sed.replace("Cargo.toml", &format!("'{}'", manifest.display())))])
+        .output()
+        .unwrap();
+    let changed = String::from_utf8(changed.stdout).unwrap();
+    for folder in ["superstep", "cli", "testing"] {
+        assert!(changed.contains(&format!("{{ path = \"superstep/crates/{folder}\" }}\n")), "{changed}");
+    }
     // Relative to the current folder, which is above the project.
     fs::create_dir_all(place.beside("step")).unwrap();
     std::os::unix::fs::symlink(Path::new(CHECKOUT).join("crates"), place.beside("step/crates")).unwrap();
@@ -135,7 +147,16 @@ async fn a_project_depends_on_a_checkout() {
     let manifest = fs::read_to_string(place.work().join("other/Cargo.toml")).unwrap();
     assert!(manifest.contains("superstep-cli = { path = \"../../step/crates/cli\" }\n"), "{manifest}");
     let readme = fs::read_to_string(place.work().join("other/README.md")).unwrap();
-    assert!(readme.contains("It needs a checkout of superstep"), "{readme}");
+    assert!(readme.contains("Set the variable `SUPERSTEP_REPOSITORY`"), "{readme}");
+    place.run(&["new", "here", "--path", "./../step/."]).await.ok();
+    let manifest = fs::read_to_string(place.work().join("here/Cargo.toml")).unwrap();
+    assert!(manifest.contains("superstep-cli = { path = \"../../step/crates/cli\" }\n"), "{manifest}");
+    // Cargo would read `link/..` as the current folder.
+    std::os::unix::fs::symlink(place.beside("step"), place.work().join("link")).unwrap();
+    place.run(&["new", "linked", "--path", "link/../step"]).await.ok();
+    let manifest = fs::read_to_string(place.work().join("linked/Cargo.toml")).unwrap();
+    let real = place.beside("step").canonicalize().unwrap();
+    assert!(manifest.contains(&format!("{{ path = \"{}/crates/cli\" }}\n", real.display())), "{manifest}");
 }
 
 #[tokio::test]
@@ -145,6 +166,17 @@ async fn a_project_inside_of_a_workspace_is_a_package_of_its_own() {
     place.run(&["new", "shop", "--path", CHECKOUT]).await.ok();
     let manifest = fs::read_to_string(place.work().join("shop/Cargo.toml")).unwrap();
     assert!(manifest.ends_with("\n[workspace]\n"), "{manifest}");
+}
+
+#[tokio::test]
+async fn a_project_reads_no_device_above_it() {
+    let place = Place::new();
+    let manifest = place.work().join("Cargo.toml");
+    assert!(std::process::Command::new("mkfifo").arg(&manifest).status().unwrap().success());
+    place.run(&["new", "one"]).await.ok();
+    fs::remove_file(&manifest).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &manifest).unwrap();
+    place.run(&["new", "two"]).await.ok();
 }
 
 #[tokio::test]

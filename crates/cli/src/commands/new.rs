@@ -1,8 +1,9 @@
 //! `superstep new`: a project with a graph, its tests and its program.
 
 use std::{
-    fs, io,
-    path::{Path, PathBuf},
+    fs,
+    io::{self, Read},
+    path::{Component, Path, PathBuf},
 };
 
 use crate::{
@@ -29,6 +30,21 @@ const FILES: [(&str, &str); 8] = [
 /// The crates that a project depends on, and their folders in a checkout.
 const CRATES: [(&str, &str); 3] =
     [("superstep", "superstep"), ("superstep-cli", "cli"), ("superstep-testing", "testing")];
+
+/// Maximum size of a manifest that is read, in bytes.
+const MAX_MANIFEST_BYTES: u64 = 1 << 20;
+
+/// The steps of the CI that get the crates of a checkout, which is not where `Cargo.toml` names it.
+const CHECKOUT: &str = "
+      # The crates of superstep are in no registry yet. Set the variable SUPERSTEP_REPOSITORY of this repository (Settings,
+      # Secrets and variables, Actions, Variables) to the `OWNER/NAME` of a repository with them.
+      - if: vars.SUPERSTEP_REPOSITORY == ''
+        run: echo '::error::set the variable SUPERSTEP_REPOSITORY to the OWNER/NAME of a repository of superstep'; exit 1
+      - uses: actions/checkout@v4
+        with:
+          repository: ${{ vars.SUPERSTEP_REPOSITORY }}
+          path: superstep
+      - run: sed -i 's#path = \".*/crates/#path = \"superstep/crates/#' Cargo.toml";
 
 /// Creates a project in a new folder.
 pub(crate) fn new(args: NewArgs) -> Result<Exit, Failure> {
@@ -87,21 +103,35 @@ fn checkout(given: &Path) -> Result<String, Failure> {
             return Err(Failure::usage(message));
         }
     }
-    let path: PathBuf = if given.is_absolute() { given.to_owned() } else { Path::new("..").join(given) };
-    let path = path.into_os_string().into_string();
-    path.map_err(|_| {
+    // Cargo drops `x/..` without following the link that `x` may be.
+    let normal = |pair: &[Component<'_>]| matches!(pair, [Component::Normal(_), Component::ParentDir]);
+    let leads_back = given.components().collect::<Vec<_>>().windows(2).any(normal);
+    let path: PathBuf = match given.canonicalize() {
+        Ok(real) if leads_back => real,
+        _ if given.is_absolute() => given.to_owned(),
+        _ => Path::new("..").join(given).components().collect(),
+    };
+    let path = path.into_os_string().into_string().map_err(|_| {
         Failure::usage(format!("the path `{shown}` is not valid UTF-8, which `Cargo.toml` requires"))
-    })
+    })?;
+    Ok(if cfg!(windows) { path.replace('\\', "/") } else { path })
 }
 
 /// Returns whether the current folder is inside of a workspace of cargo, which would reject a package that it does not list.
 fn is_in_workspace() -> bool {
     let Ok(current) = std::env::current_dir() else { return false };
     current.ancestors().any(|folder| {
-        let manifest = fs::read_to_string(folder.join("Cargo.toml")).ok();
-        let manifest = manifest.and_then(|text| text.parse::<toml::Table>().ok());
+        let manifest = manifest(&folder.join("Cargo.toml")).and_then(|text| text.parse::<toml::Table>().ok());
         manifest.is_some_and(|manifest| manifest.contains_key("workspace"))
     })
+}
+
+/// Reads a manifest. A pipe or a device of this name would never end.
+fn manifest(path: &Path) -> Option<String> {
+    fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let mut text = String::new();
+    fs::File::open(path).ok()?.take(MAX_MANIFEST_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 /// The values of the placeholders.
@@ -118,9 +148,10 @@ impl Values<'_> {
             .replace("{{name}}", self.name)
             .replace("{{rust-version}}", env!("CARGO_PKG_RUST_VERSION"))
             .replace("{{ci-note}}", match self.checkout {
-                Some(_) => " It needs a checkout of superstep where `Cargo.toml` expects it.",
+                Some(_) => " Set the variable `SUPERSTEP_REPOSITORY` of the repository there, as the file says.",
                 None => "",
             })
+            .replace("{{checkout}}", if self.checkout.is_some() { CHECKOUT } else { "" })
             .replace("{{workspace}}", match self.is_in_workspace {
                 true => "\n# Apart from the workspace in a folder above, which does not list this package.\n[workspace]\n",
                 false => "",

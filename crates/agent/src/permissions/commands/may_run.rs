@@ -16,7 +16,7 @@ const LEADING: &str = "! do elif else if then time until while";
 const SHELLS: &str = "sh bash rbash dash ash hush zsh ksh rksh mksh fish tcsh csh yash xonsh elvish nu pwsh posh oksh \
     lksh capsh chroot crontab fakeroot newgrp nsenter runuser setarch sg su unshare xargs";
 
-/// Such programs whose names are also ordinary words, and those of a shell that execute text or change the meaning of names.
+/// Programs of that kind whose names are also ordinary words, and builtins of a shell that execute text or change the meaning of names.
 const WORDS: &str =
     "alias at batch enable eval hash i386 linux32 linux64 login parallel script source uname26 x86_64";
 
