@@ -71,7 +71,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
     let finish = Finishing::of(&deps.config, state).tool().map(|tool| tool.name);
     let resolved = |call| Pending::new(&deps, finish.as_deref(), call, &cx);
-    let mut pending: Vec<_> = calls.into_iter().map(resolved).collect();
+    let mut pending: Vec<_> = calls.into_iter().enumerate().map(resolved).collect();
     let records: Vec<_> = pending.iter().map(Pending::record).collect();
     let stop = refuse(&deps, state, &records, &mut pending, &cx);
     let budget = deps.config.budget.wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
