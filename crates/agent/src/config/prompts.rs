@@ -193,11 +193,11 @@ pub(crate) const CONSOLIDATE: &str = "You sum up conversations between a user an
 pub(crate) const MAX_ITERATIONS: &str = "Max iterations reached.";
 pub(crate) const HALT: &str = "I noticed that you have interrupted me. What can I do for you?";
 
-const CHANGE: &str = "times with the same arguments and result. Change your approach or answer now.";
+const CHANGE: &str = ". Change your approach or answer now.";
 
-/// The warning about a repeated call.
-pub(crate) fn loop_warning(tool: &str, n: usize) -> String {
-    format!("You repeated '{tool}' {n} {CHANGE}")
+/// The warning about a repeated call; `same` is what was the same.
+pub(crate) fn loop_warning(tool: &str, n: usize, same: &str) -> String {
+    format!("You repeated '{tool}' {n} times {same}{CHANGE}")
 }
 
 /// Returns whether a result is a refusal as a repetition.
@@ -206,10 +206,8 @@ pub(crate) fn is_loop_warning(result: &str) -> bool {
 }
 
 /// The user message that requests a reply because of repeated calls.
-pub(crate) fn loop_end(tool: &str, n: usize) -> String {
-    format!(
-        "You repeated '{tool}' {n} times with the same arguments and result. Answer now with what you have."
-    )
+pub(crate) fn loop_end(tool: &str, n: usize, same: &str) -> String {
+    format!("You repeated '{tool}' {n} times {same}. Answer now with what you have.")
 }
 
 /// Returns whether a result is that of a tool that failed, panicked or timed out.

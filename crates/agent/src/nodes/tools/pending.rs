@@ -160,7 +160,8 @@ pub(super) fn refuse(
         if !ends {
             emit(cx, || found.event());
         }
-        pending[position].refused = Some((prompts::loop_warning(&found.tool, found.n), "loop_detected"));
+        pending[position].refused =
+            Some((prompts::loop_warning(&found.tool, found.n, found.same), "loop_detected"));
     }
     if let Some(most) = deps.config.budget.tool_calls {
         let left = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(state.tools_used.len());
