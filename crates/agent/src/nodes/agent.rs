@@ -63,7 +63,7 @@ async fn step(
         Err(failure) => return Ok(stop(AgentOutcome::LlmError).error(failure)),
     };
     let sent = request(deps, state, &room.view, &call, (system, &new));
-    let call = PlannedCall { deps, own, state, cx, call, room, new, steered: last };
+    let call = PlannedCall { deps, own, state, cx, call, room, new, steered: last, warned: false };
     // Boxed, because the future of a node is moved several times before it starts.
     Ok(Box::pin(call.run(sent)).await?)
 }
