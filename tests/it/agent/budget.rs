@@ -126,6 +126,43 @@ fn a_model_call_is_ended_when_the_time_is_over() {
     );
 }
 
+/// Returns the times of the warnings about the turn's time, and their percentages.
+fn warned(ran: &Ran) -> Vec<(u64, u64)> {
+    let told = ran.turn().told.iter().filter(|told| told.name == "budget_warning");
+    told.map(|told| {
+        assert_eq!(told.text("budget"), "budget_wall");
+        (told.at, told.data["percent"].as_u64().unwrap())
+    })
+    .collect()
+}
+
+// Case N1.
+#[test]
+fn a_turn_is_warned_before_its_time_is_over() {
+    let budget = Budget { wall: Some(Duration::from_millis(500)), reserve_final: true, ..Budget::default() };
+    let slow = || Answer::stream().text(["Once"]).delay(60_000).text([" upon"]).end("stop").done();
+    let hang = || call("c1", "hang", "{}");
+    let play = |answers: Vec<Answer>| with(budget.clone(), answers).tools(&["hang", "slow"]).play_here();
+    // In a call of the model, also while it waits for a retry, in a call of a tool, and only once.
+    for answers in [vec![slow(), txt("ok")], vec![http(503, &[], ""), txt("ok")], vec![hang(), txt("ok")]] {
+        let ran = play(answers);
+        assert_eq!((warned(&ran), ran.outcome()), (vec![(400, 80)], AgentOutcome::Budget));
+        assert!(ran.state().answer.budget_warned);
+    }
+    let rounds = [r#"{"x":"a"}"#, r#"{"x":"b"}"#, r#"{"x":"c"}"#].map(|args| call("c1", "slow", args));
+    let ran = play(rounds.into_iter().chain([txt("ok")]).collect());
+    assert_eq!((warned(&ran), ran.outcome()), (vec![(400, 80)], AgentOutcome::Completed));
+    // A turn that ends early enough is not warned.
+    let ran = play(vec![call("c1", "slow", r#"{"x":"a"}"#), txt("ok")]);
+    assert_eq!((warned(&ran), ran.outcome()), (vec![], AgentOutcome::Completed));
+    // The warning of a call of the model is not repeated by the call of a tool.
+    let ran = play(vec![
+        Answer::stream().delay(450).call(0, "c1", "hang", ["{}"]).end("tool_calls").done(),
+        txt("ok"),
+    ]);
+    assert_eq!((warned(&ran), ran.outcome()), (vec![(400, 80)], AgentOutcome::Budget));
+}
+
 // Case D30.
 #[test]
 fn no_tool_begins_when_the_time_is_over() {

@@ -332,6 +332,41 @@ fn long_results_are_cut_in_requests_and_not_twice() {
     assert_eq!(compacted(&ran).len(), 0);
 }
 
+// Case S0-18.
+#[test]
+fn snip_retains_its_number_of_messages_and_counts_what_is_sent() {
+    let micro = ContextLayer::MicroCompact(Truncate::chars(100, "+"));
+    let snip = ContextLayer::Snip { keep_last: 4 };
+    let old = ["u1", "a1", "u2"].map(|text| text.repeat(20));
+    let [u1, a1, u2] = &old;
+    let history = vec![Message::user(u1), Message::assistant(a1), Message::user(u2), Message::assistant("x")];
+    let play = |limit, (first, second), layers: &[&ContextLayer], history: &[Message]| {
+        let answers = [first, second].map(|n| call(&format!("c{n}"), "big", &format!(r#"{{"n":{n}}}"#)));
+        let answers = answers.into_iter().chain([txt("done")]);
+        let scenario = Scenario { tokens: Some(bytes), history: history.to_vec(), ..Scenario::new(answers) };
+        let context = context(limit, layers.iter().copied().cloned());
+        let ran = scenario.tools(&["big"]).config(|config| ReactConfig { context, ..config }).play();
+        let request = ran.requests[2]["messages"].as_array().unwrap().clone();
+        let size: usize = request.iter().map(|sent| sent["content"].as_str().map_or(0, str::len)).sum();
+        let told = ran.turn().told.iter().rfind(|told| told.name == "compacted").unwrap();
+        assert_eq!(told.data["after"], size, "{request:#?}");
+        let roles: Vec<_> = request.iter().map(|sent| sent["role"].as_str().unwrap().to_owned()).collect();
+        (roles.join(" "), size)
+    };
+    let four = "user assistant tool assistant tool";
+    // The newest four are small enough, also if they are the whole conversation.
+    assert_eq!(play(1_100, (130, 900), &[&snip], &history), (four.into(), 1_032));
+    // They are if their results are cut, which gains too little before a message is left out.
+    for history in [&history[..], &[]] {
+        for layers in [&[&micro, &snip], &[&snip, &micro]] {
+            assert_eq!(play(1_000, (130, 900), layers, history), (four.into(), 204));
+        }
+    }
+    // Otherwise fewer are sent.
+    assert_eq!(play(1_000, (130, 900), &[&snip], &history), ("user assistant tool".into(), 902));
+    assert_eq!(play(150, (130, 900), &[&micro, &snip], &history), ("user assistant tool".into(), 103));
+}
+
 // Case N8.
 #[test]
 fn the_reported_tokens_of_the_last_request_count() {

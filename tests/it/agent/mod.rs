@@ -26,6 +26,7 @@ mod facades;
 mod fallback;
 mod faults;
 mod finish;
+mod finished;
 mod folder;
 mod foreign;
 mod hints;

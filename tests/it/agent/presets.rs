@@ -277,6 +277,37 @@ fn opencode_refuses_the_third_identical_call() {
     assert_eq!(of("opencode", None, broken).play().kit.n("echo"), 4);
 }
 
+// Case N2.
+#[test]
+fn a_refused_repetition_names_only_what_is_the_same() {
+    let refused = |when, args: [&str; 4], found: &[&'static str]| {
+        let rule = LoopRule { when, then: LoopAction::Refuse };
+        let config = ReactConfig { loops: vec![rule], ..preset("default", None) };
+        let calls = (0..).zip(args).map(|(n, args)| call(&format!("c{n}"), "search", args));
+        let scenario = Scenario { config, found: found.to_vec(), ..Scenario::new(calls.chain([txt("ok")])) };
+        let ran = scenario.tools(&["search"]).play();
+        ["c2", "c3"].map(|id| ran.result(id).to_owned())
+    };
+    let same = [r#"{"q":"Rust"}"#; 4];
+    let text = |n: usize, what: &str| {
+        format!("You repeated 'search' {n} times with {what}. Change your approach or answer now.")
+    };
+    let identical = Repeat::Identical { n: 3 };
+    let found = refused(identical, same, &["10 hits", "10 hits"]);
+    assert_eq!(found, [3, 4].map(|n| text(n, "the same arguments and result")));
+    let found = refused(identical, same, &["10 hits", "11 hits"]);
+    assert_eq!(found, [3, 4].map(|n| text(n, "the same arguments")));
+    // A result that was there before is not a new one.
+    let found = refused(Repeat::NoProgress { n: 3 }, same, &["10 hits", "11 hits", "10 hits"]);
+    assert_eq!(found, ["10 hits".to_owned(), text(3, "the same arguments")]);
+    let similar = Repeat::Similar { n: 3, threshold: 0.9 };
+    let spelt = [r#"{"q":"Rust"}"#, r#"{"q":"rust"}"#, r#"{"q":"rust "}"#, r#"{"q":"RUST"}"#];
+    let found = refused(similar, spelt, &["10 hits", "10 hits"]);
+    assert_eq!(found, [3, 4].map(|n| text(n, "similar arguments and the same result")));
+    let found = refused(similar, spelt, &["10 hits: a, b", "10 hits: a, b."]);
+    assert_eq!(found, [3, 4].map(|n| text(n, "similar arguments")));
+}
+
 #[test]
 fn the_default_warns_of_calls_without_progress_refuses_them_and_then_asks_for_an_answer() {
     let calls = |n: usize| (0..n).map(|n| echo(&format!("c{n}"), "a"));

@@ -388,7 +388,7 @@ async fn resuming_a_thread_that_never_ran_is_an_error() {
 }
 
 /// Creates a fresh store of the same kind.
-fn another(backend: &Backend) -> Backend {
+pub(super) fn another(backend: &Backend) -> Backend {
     match backend {
         Backend::Memory(_) => Backend::memory(),
         Backend::Text(_) => Backend::text(),

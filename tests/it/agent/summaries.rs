@@ -1,15 +1,25 @@
 //! F36 at its edges: summaries with barely enough gain, or barely too long, and failed summaries.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
+use futures::stream;
 use serde_json::json;
 use superstep::{
-    State,
+    MemoryCheckpointer, State,
     agent::{
-        AgentOutcome, AgentState, ReactConfig,
+        Agent, AgentOutcome, AgentState, ReactConfig,
         config::{Budget, ContextLayer},
     },
-    llm::{Message, ModelErrorKind, ModelRetry, Usage, retries::Jitter},
+    llm::{
+        ChatModel, Delta, FinishReason, Message, ModelErrorKind, ModelRetry, Request, ResponseStream, Usage,
+        retries::Jitter,
+    },
 };
 use superstep_testing::{
     script::{Answer, http, txt},
@@ -18,14 +28,77 @@ use superstep_testing::{
 
 use super::{
     Kit, Ran, Scenario,
+    check::is_for_summary,
     context::{compacted, context, count, echo, f36, sent},
+    kit::Tokens,
     paused,
 };
+use crate::support::head;
 
 /// Counts 100 tokens for every message, and the number in its text for a summary.
 fn as_it_says(message: &Message) -> u64 {
     let summary = message.content.strip_prefix("<conversation_summary>");
     summary.and_then(|rest| rest.split('<').next()?.parse().ok()).unwrap_or(100)
+}
+
+/// A model that writes the summaries that it is told to write: a line of the conversation stays if its kind is asked for.
+struct Obeys {
+    summaries: AtomicUsize,
+}
+
+impl ChatModel for Obeys {
+    fn name(&self) -> &str {
+        "obeys"
+    }
+
+    fn stream(&self, request: Request) -> ResponseStream<'_> {
+        let text = match &request.messages[..] {
+            [prompt, last] if is_for_summary(&request) => {
+                self.summaries.fetch_add(1, Ordering::Relaxed);
+                let is_asked = |line: &&str| {
+                    let kind = line.split_once(" of mine: ").map(|(kind, _)| format!("\n{kind}: "));
+                    kind.is_some_and(|kind| prompt.content.contains(&kind))
+                };
+                let conversation = last.content.replace("</", "\n").replace("user: ", "").replace('>', "\n");
+                conversation.lines().filter(is_asked).collect::<Vec<_>>().join("\n")
+            }
+            _ => "noted".to_owned(),
+        };
+        Box::pin(stream::iter([Ok(Delta::Text(text)), Ok(Delta::Finish(FinishReason::Stop))]))
+    }
+}
+
+// Case F36.
+#[test]
+fn what_the_user_has_set_survives_many_summaries() {
+    let set = [
+        "Rules of mine: never reveal K-17",
+        "Constraints of mine: at most $500",
+        "Preferences of mine: metric units",
+    ];
+    let set = set.into_iter().chain([
+        "Decisions of mine: SQLite",
+        "Facts of mine: LANTERN",
+        "State of mine: step 3 of 5",
+    ]);
+    let set: Vec<&str> = set.collect();
+    paused(async {
+        let model = Arc::new(Obeys { summaries: AtomicUsize::new(0) });
+        let context = context(1_000, [ContextLayer::consolidate(2)]);
+        let agent =
+            Agent::builder(model.clone()).counter(Arc::new(Tokens(|message| message.content.len() as u64)));
+        let agent = agent.config(ReactConfig { context, ..ReactConfig::default() });
+        let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
+        agent.thread("t").ask(&set.join("\n")).await.unwrap();
+        for turn in 0..12 {
+            agent.thread("t").ask(&format!("{turn}: {}", "and then? ".repeat(40))).await.unwrap();
+        }
+        assert!(model.summaries.load(Ordering::Relaxed) >= 5);
+        let view = head(agent.graph()).await.values.context;
+        for line in set {
+            assert!(view.summary.as_ref().unwrap().contains(line), "{line}: {view:?}");
+        }
+    });
 }
 
 /// Runs F36 with summaries of these token counts. They replace 400 tokens, and the request before has 900.

@@ -71,7 +71,8 @@ pub enum ContextLayer {
     },
     /// Omits all but the newest messages.
     Snip {
-        /// Number of messages to retain. A call and its results stay together.
+        /// Number of messages to retain, or fewer if they are too large after all layers. A call and its results stay
+        /// together.
         keep_last: usize,
     },
 }
@@ -127,6 +128,11 @@ impl ContextConfig {
     /// Returns whether a layer writes summaries.
     pub(crate) fn consolidates(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer, ContextLayer::Consolidate { .. }))
+    }
+
+    /// Returns whether a layer omits messages.
+    pub(crate) fn snips(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer, ContextLayer::Snip { .. }))
     }
 
     /// Returns the truncation of long tool results, if configured.

@@ -100,6 +100,9 @@ pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Ste
     if plan.change.after > limit {
         plan.leave_out_media(state.messages.len());
     }
+    if plan.change.after > limit && config.snips() {
+        plan.snip_to_fit();
+    }
     // A view that leaves nothing out is not a change.
     let gains = plan.change.after < plan.change.before;
     match meter.over(&plan.change) {
@@ -237,29 +240,47 @@ impl<'a> Plan<'a> {
         let fits = |start: usize| self.overhead.saturating_add(self.rest(start)) <= target;
         let start = self.begin(wanted, fits)?;
         let conversation = conversation_text(&self.shown, start, self.newest_user_before(start));
-        let mut change = self.begun_at(start);
+        let (mut change, _) = self.begun_at(start);
         let summary = change.view.summary.take().map_or(0, |summary| self.meter.summary(&summary));
         change.after = change.after.saturating_sub(summary);
         let can_gain = is_gain(change.before, change.after, self.meter.config.breaker.min_gain);
         can_gain.then(|| Consolidation { change, conversation, prompt: prompt.to_owned() })
     }
 
-    /// Omits all but the newest messages. The summary stays if there is space for it.
+    /// Omits all but the newest messages. Retains more of them than requested rather than split a group.
     fn snip(&mut self, keep_last: usize) {
         let wanted = self.shown.messages.len().saturating_sub(keep_last);
-        let summary = self.shown.summary.as_deref().map_or(0, |summary| self.meter.summary(summary));
-        let fits = |start: usize| {
-            self.overhead.saturating_add(summary).saturating_add(self.rest(start)) <= self.limit
-        };
-        // Retains more messages than requested rather than split a group.
-        let whole = (self.shown.start + 1..=wanted.min(self.last_group)).rev();
-        let whole = whole.into_iter().find(|place| self.shown.may_begin(*place)).filter(|place| fits(*place));
-        if let Some(start) = whole.or_else(|| self.begin(wanted, fits)) {
-            self.change = self.begun_at(start);
+        let mut places = (self.shown.start + 1..=wanted.min(self.last_group)).rev();
+        if let Some(start) = places.find(|place| self.shown.may_begin(*place)) {
+            self.begin_at(start);
         }
-        if self.change.after > self.limit && self.change.view.summary.take().is_some() {
-            self.change.after = self.change.after.saturating_sub(summary);
+    }
+
+    /// Omits as many messages as necessary. The summary stays if there is space for it.
+    fn snip_to_fit(&mut self) {
+        if let Some(start) = self.begin(self.shown.start + 1, |start| self.fits(start)) {
+            self.begin_at(start);
         }
+        if self.change.after > self.limit
+            && let Some(summary) = self.change.view.summary.take()
+        {
+            self.change.after = self.change.after.saturating_sub(self.meter.summary(&summary));
+        }
+    }
+
+    /// Returns whether the request fits if it starts at `start`.
+    fn fits(&self, start: usize) -> bool {
+        let summary = self.change.view.summary.as_deref().map_or(0, |summary| self.meter.summary(summary));
+        self.overhead.saturating_add(summary).saturating_add(self.rest(start)) <= self.limit
+    }
+
+    /// Starts the request at `start`.
+    fn begin_at(&mut self, start: usize) {
+        (self.change, self.changed) = self.begun_at(start);
+        // Later reductions gain nothing from what is not sent.
+        self.sizes.drain(..start - self.shown.start);
+        self.shown.kept = self.newest_user_before(start);
+        self.shown.start = start;
     }
 
     /// Returns the first valid start from `wanted` on that `fits`; otherwise the last valid one.
@@ -283,8 +304,8 @@ impl<'a> Plan<'a> {
         self.newest_of_user.filter(|newest| *newest < start)
     }
 
-    /// Returns the view that starts at `start`.
-    fn begun_at(&self, start: usize) -> Change {
+    /// Returns the view that starts at `start`, and the messages whose sent form changes.
+    fn begun_at(&self, start: usize) -> (Change, BTreeSet<usize>) {
         let (messages, kept) = (self.shown.messages, self.newest_user_before(start));
         let mut change = self.change.clone();
         let was_kept = self.shown.kept.filter(|was| Some(*was) != kept);
@@ -301,7 +322,7 @@ impl<'a> Plan<'a> {
         change.dropped = changed.len();
         change.view.start = messages[start].id.clone();
         change.view.kept = kept.map(|kept| messages[kept].id.clone()).unwrap_or_default();
-        change
+        (change, changed)
     }
 }
 

@@ -63,7 +63,7 @@ async fn step(
         Err(failure) => return Ok(stop(AgentOutcome::LlmError).error(failure)),
     };
     let sent = request(deps, state, &room.view, &call, (system, &new));
-    let call = PlannedCall { deps, own, state, cx, call, room, new, steered: last };
+    let call = PlannedCall { deps, own, state, cx, call, room, new, steered: last, warned: false };
     // Boxed, because the future of a node is moved several times before it starts.
     Ok(Box::pin(call.run(sent)).await?)
 }
@@ -93,13 +93,13 @@ fn check<'a>(
             return Ok(Break(stop(AgentOutcome::LoopDetected)));
         }
         (call.tools, call.reason) = (false, AgentOutcome::LoopDetected.into());
-        call.hint(state, Some(prompts::loop_end(&found.tool, found.n).into()));
+        call.hint(state, Some(prompts::loop_end(&found.tool, found.n, found.same).into()));
         return Ok(Continue(call));
     }
     if let Some(found) = loops::warns(deps, state) {
         emit(cx, || found.event());
         // The text at the limit stays the last message.
-        call.hints.insert(0, prompts::loop_warning(&found.tool, found.n).into());
+        call.hints.insert(0, prompts::loop_warning(&found.tool, found.n, found.same).into());
     }
     Ok(Continue(call))
 }

@@ -9,7 +9,7 @@ use tokio::task::coop::consume_budget;
 
 use super::{
     attempts::{Attempts, ModelTokens},
-    budget::{Spent, expired, of_turn},
+    budget::{Spent, expired, of_turn, warned},
     fit_request::{compacted, may_summarise, newest},
     model_call::by_model,
     model_turn::is_guessed,
@@ -24,7 +24,7 @@ use crate::{
     },
     deps::AgentDeps,
     events::emit,
-    state::{AgentStateUpdate, ContextView, RequestSize, view::Change},
+    state::{AgentStateUpdate, ContextView, LastAnswer, RequestSize, view::Change},
 };
 
 /// Reduces the next request. A failed summary is not an error: then the remaining layers apply.
@@ -118,6 +118,9 @@ struct RecordedSummary {
     retries: u32,
     #[serde(flatten)]
     tokens: ModelTokens,
+    /// The warning about the turn's time was emitted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    warned: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -136,13 +139,16 @@ async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) ->
     let mut attempts = Attempts::default();
     let wall = deps.config.budget.wall;
     let left = wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
-    let answer = tokio::select! {
-        biased;
-        () = cx.cancel().cancelled() => None,
-        answer = summary(deps, request, &mut attempts, cx) => Some(answer.ok()),
-        // The agent detects that the time of the turn is over.
-        () = expired(left) => Some(None),
+    let answer = async {
+        tokio::select! {
+            biased;
+            () = cx.cancel().cancelled() => None,
+            answer = summary(deps, request, &mut attempts, cx) => Some(answer.ok()),
+            // The agent detects that the time of the turn is over.
+            () = expired(left) => Some(None),
+        }
     };
+    let (answer, warned) = warned((&deps.config.budget, left), state, cx, answer).await;
     let end = match answer {
         Some(Some(response)) if is_summary(&response) => {
             End::Said { told: attempts.current.is_some(), message: response.message }
@@ -150,7 +156,7 @@ async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) ->
         Some(_) => End::Failed,
         None => End::Cancelled,
     };
-    RecordedSummary { end, retries: attempts.retries, tokens: attempts.into_tokens() }
+    RecordedSummary { end, retries: attempts.retries, tokens: attempts.into_tokens(), warned }
 }
 
 /// Requests a summary.
@@ -192,13 +198,18 @@ impl RecordedSummary {
         sent: &[Message],
     ) -> AgentStateUpdate {
         let (mut guess, mut update) = (Usage::default(), update);
+        let mut answer = self.warned.then_some(LastAnswer { budget_warned: true, ..state.answer });
         if let End::Said { message, told: false } = &self.end
             && is_guessed(deps, state)
         {
             let input = sent.iter().map(|message| deps.counter.message(message));
             let input_tokens = input.fold(0, u64::saturating_add);
             guess = Usage { input_tokens, output_tokens: deps.counter.message(message) };
-            update = update.answer(crate::state::LastAnswer { estimated: true, ..state.answer });
+            let before = answer.unwrap_or(state.answer);
+            answer = Some(LastAnswer { estimated: true, ..before });
+        }
+        if let Some(answer) = answer {
+            update = update.answer(answer);
         }
         let (main, configured) = (deps.models.main.name(), deps.models.for_compaction().name());
         let by_model = by_model(state, main, self.tokens.clone().by_model(configured, guess));

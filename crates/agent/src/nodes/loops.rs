@@ -20,6 +20,8 @@ pub(super) struct DetectedLoop {
     pub(super) tool: String,
     /// Number of repetitions.
     pub(super) n: usize,
+    /// What is the same in the repeated calls.
+    pub(super) same: &'static str,
 }
 
 impl DetectedLoop {
@@ -108,8 +110,8 @@ impl<'a> Calls<'a> {
 
     /// Returns the newest consecutive calls to one tool that are `equal`, if there are at least `n`.
     fn row(&self, when: Repeat, n: usize, equal: impl Fn(usize, usize) -> bool) -> Option<DetectedLoop> {
-        let length = self.alike(equal).len();
-        self.found(when, length).filter(|_| length >= n.max(2))
+        let row = self.alike(equal);
+        self.found(when, &row, row.len()).filter(|found| found.n >= n.max(2))
     }
 
     fn alike(&self, equal: impl Fn(usize, usize) -> bool) -> Vec<usize> {
@@ -120,9 +122,23 @@ impl<'a> Calls<'a> {
         self.newest().take_while(like).collect()
     }
 
-    fn found(&self, when: Repeat, n: usize) -> Option<DetectedLoop> {
+    /// Returns the loop of `n` repetitions of the calls of a row.
+    fn found(&self, when: Repeat, row: &[usize], n: usize) -> Option<DetectedLoop> {
         let last = self.newest().next()?;
-        Some(DetectedLoop { rule: when.name(), tool: self.tool(last).to_owned(), n })
+        Some(DetectedLoop { rule: when.name(), tool: self.tool(last).to_owned(), n, same: self.same_in(row) })
+    }
+
+    /// Describes what is the same in the calls of a row. A result counts only if the model has read it.
+    fn same_in(&self, row: &[usize]) -> &'static str {
+        let args = row.windows(2).all(|pair| self.call(pair[0]).args == self.call(pair[1]).args);
+        let results: Vec<_> = row.iter().filter_map(|at| self.result(*at)).collect();
+        let result = results.len() > 1 && results.windows(2).all(|pair| pair[0] == pair[1]);
+        match (args, result) {
+            (true, true) => "with the same arguments and result",
+            (true, false) => "with the same arguments",
+            (false, true) => "with similar arguments and the same result",
+            (false, false) => "with similar arguments",
+        }
     }
 
     /// Returns the newest equal calls of which only the oldest gave a new text.
@@ -130,11 +146,11 @@ impl<'a> Calls<'a> {
         let mut row = self.alike(|a, b| self.call(a).args == self.call(b).args);
         row.reverse();
         let (mut seen, mut length) = (BTreeSet::new(), 0);
-        for at in row {
-            let is_new = self.result(at).is_some_and(|result| seen.insert(result));
+        for at in &row {
+            let is_new = self.result(*at).is_some_and(|result| seen.insert(result));
             length = if is_new { 1 } else { length + 1 };
         }
-        self.found(when, length).filter(|_| length >= n.max(2))
+        self.found(when, &row[row.len() - length..], length).filter(|_| length >= n.max(2))
     }
 
     fn similar(&self, a: usize, b: usize, threshold: f64) -> bool {
@@ -153,12 +169,14 @@ impl<'a> Calls<'a> {
     fn period(&self, max_period: usize, repeats: usize) -> Option<DetectedLoop> {
         let mut calls: Vec<usize> = self.newest().take(max_period.saturating_mul(repeats)).collect();
         calls.reverse();
-        let found = (2..=max_period).any(|period| {
+        let found = (2..=max_period).find(|period| {
+            let period = *period;
             let Some(first) = calls.len().checked_sub(period * repeats) else { return false };
             let differs = (first..first + period - 1).any(|at| !self.same(calls[at], calls[at + 1]));
             differs && (first + period..calls.len()).all(|at| self.same(calls[at], calls[at - period]))
         });
-        self.found(Repeat::Period { max_period, repeats }, repeats).filter(|_| found)
+        let row: Vec<usize> = calls.iter().rev().step_by(found?).take(repeats).copied().collect();
+        self.found(Repeat::Period { max_period, repeats }, &row, repeats)
     }
 
     fn same(&self, a: usize, b: usize) -> bool {

@@ -127,6 +127,7 @@ impl ModelCall {
             tokens: self.attempts.into_tokens(),
             unreported,
             withheld: None,
+            warned: false,
         }
     }
 }

@@ -7,7 +7,7 @@ use superstep_llm::{ChatModel, Message, Request, Response, ToolRegistry, Usage};
 
 use super::{
     accept_response::{self, BreakOff},
-    budget::{Spent, expired},
+    budget::{Spent, expired, warned},
     chunk::{emit_message, message_id},
     fit_request::RequestSpace,
     memory_trigger,
@@ -46,6 +46,8 @@ pub(super) struct PlannedCall<'a> {
     pub(super) new: Vec<Message>,
     /// The number of the last steering message among them.
     pub(super) steered: u64,
+    /// The warning about the turn's time was emitted during it.
+    pub(super) warned: bool,
 }
 
 /// The streamed part of a response.
@@ -107,6 +109,7 @@ impl PlannedCall<'_> {
     async fn called(mut self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
         let mut recorded: RecordedResponse = cx.recorded("model", || Box::pin(self.ask(sent))).await;
+        self.warned = recorded.warned;
         let message = message_id(state, cx);
         let (requests, any) = (recorded.requests, recorded.streamed);
         let streamed = |calls| Streamed { message, requests, any, calls };
@@ -118,7 +121,11 @@ impl PlannedCall<'_> {
             }
             _ => Usage::default(),
         };
-        let flagged = LastAnswer { estimated: state.answer.estimated || unreported, ..state.answer };
+        let flagged = LastAnswer {
+            estimated: state.answer.estimated || unreported,
+            budget_warned: state.answer.budget_warned || self.warned,
+            ..state.answer
+        };
         let stopped = |reason: StopReason| match unreported {
             true => stop(reason).answer(flagged),
             false => stop(reason),
@@ -137,6 +144,7 @@ impl PlannedCall<'_> {
                 let retained =
                     accept_response::partial_message(&deps.config, state, partial, BreakOff::Failed, cx);
                 let update = match retained.is_none() && self.room.retries(&error) {
+                    true if self.warned => AgentState::update().answer(flagged),
                     true => AgentState::update(),
                     false => stop(AgentOutcome::LlmError).error(error),
                 };
@@ -182,16 +190,19 @@ impl PlannedCall<'_> {
         let mut model_call = ModelCall::new(message.clone());
         let mut progress = Progress::new(deps, state, self.call.tools);
         let mut out_of_time = false;
-        let patience = self.patience();
-        let ended = tokio::select! {
-            biased;
-            () = cx.cancel().cancelled() => None,
-            ended = model_call.ask(deps, state, sent, &mut progress, cx) => Some(ended),
-            () = expired(patience) => {
-                out_of_time = true;
-                None
+        let (left, patience) = self.patience();
+        let asked = async {
+            tokio::select! {
+                biased;
+                () = cx.cancel().cancelled() => None,
+                ended = model_call.ask(deps, state, sent, &mut progress, cx) => Some(ended),
+                () = expired(patience) => {
+                    out_of_time = true;
+                    None
+                }
             }
         };
+        let (ended, is_warned) = warned((&deps.config.budget, left), state, cx, asked).await;
         let requests = model_call.sent();
         let mut streamed = model_call.streamed || progress.has_emitted();
         // Text that the hooks have not processed is not stored.
@@ -227,6 +238,7 @@ impl PlannedCall<'_> {
             None => End::Cancelled { partial: partial(&model_call) },
         };
         let mut recorded = model_call.into_recorded(end, requests, streamed);
+        recorded.warned = is_warned;
         if let Some(text) = withheld.filter(|_| recorded.unreported) {
             recorded.withheld = Some(self.room.output_tokens(&text));
         }
@@ -235,11 +247,11 @@ impl PlannedCall<'_> {
         recorded
     }
 
-    /// Returns the time limit of the model, if the turn has one.
-    fn patience(&self) -> Option<Duration> {
-        let wall = self.deps.config.budget.wall?;
+    /// Returns the remaining time of the turn, and the time limit of the model, if the turn has one.
+    fn patience(&self) -> (Option<Duration>, Option<Duration>) {
+        let Some(wall) = self.deps.config.budget.wall else { return (None, None) };
         let left = wall.saturating_sub(Spent::of(self.state, self.cx.now_ms()).time);
-        Some(if left.is_zero() { wall / RESERVED_SHARE } else { left })
+        (Some(left), Some(if left.is_zero() { wall / RESERVED_SHARE } else { left }))
     }
 
     /// Returns whether tokens are estimated: none were reported in this turn, or the budget requires them.
@@ -269,6 +281,7 @@ impl PlannedCall<'_> {
         let spent = Spent { usage, ..Spent::of(self.state, cx.now_ms()) };
         let mut state = self.state.clone();
         state.answer.estimated |= self.is_guessed(&response);
+        state.answer.budget_warned |= self.warned;
         if let Some((budget, percent)) = spent.nears(&deps.config.budget)
             && !std::mem::replace(&mut state.answer.budget_warned, true)
         {

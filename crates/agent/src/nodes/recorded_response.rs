@@ -27,6 +27,9 @@ pub(super) struct RecordedResponse {
     /// The estimated tokens of its text, if that is not stored because of the hooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) withheld: Option<u64>,
+    /// The time of the turn was nearly over, and the warning about it was emitted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) warned: bool,
 }
 
 /// The end of the call.
@@ -95,6 +98,7 @@ impl RecordedResponse {
             tokens: ModelTokens::default(),
             unreported: false,
             withheld: None,
+            warned: false,
         }
     }
 }

@@ -43,7 +43,7 @@ use self::{
 };
 pub(crate) use self::{discarded::discarded, snapshots::of_discarded};
 use super::{
-    budget::{Spent, of_turn},
+    budget::{Spent, of_turn, warned},
     model_call::by_model,
     next_call::NextCall,
     steering_input::is_waiting,
@@ -53,7 +53,7 @@ use crate::{
     config::{ResultOrder, ToolErrors},
     context::finish::{Finishing, settle},
     deps::AgentDeps,
-    state::{AgentStateUpdate, has_agent::timers},
+    state::{AgentStateUpdate, LastAnswer, has_agent::timers},
 };
 
 /// Executes the calls of the last message and answers each one. Updates of tools are folded in call order,
@@ -71,7 +71,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
     let finish = Finishing::of(&deps.config, state).tool().map(|tool| tool.name);
     let resolved = |call| Pending::new(&deps, finish.as_deref(), call, &cx);
-    let mut pending: Vec<_> = calls.into_iter().map(resolved).collect();
+    let mut pending: Vec<_> = calls.into_iter().enumerate().map(resolved).collect();
     let records: Vec<_> = pending.iter().map(Pending::record).collect();
     let stop = refuse(&deps, state, &records, &mut pending, &cx);
     let budget = deps.config.budget.wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
@@ -90,11 +90,15 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         state: Arc::new(state.clone()),
         outer: outer.clone(),
         deps,
-        cx,
+        cx: cx.clone(),
     };
     let before = snapshots::before(&run, &pending).await?;
     // Boxed, because the future of a node is moved several times before it starts.
-    let mut answers = Box::pin(answer_all(&mut run, pending)).await?;
+    let limits = run.deps.config.budget.clone();
+    let answers = Box::pin(answer_all(&mut run, pending));
+    let (answers, is_warned) = warned((&limits, budget), state, &cx, answers).await;
+    let mut answers = answers?;
+    let is_warned = run.cx.noted("warned", is_warned);
     // In the order of their completion, which a replay must not change.
     let returned: Option<Vec<usize>> = (run.deps.config.result_order == ResultOrder::Completion)
         .then(|| run.cx.noted("returned", answers.iter().map(|(position, _)| *position).collect()));
@@ -114,6 +118,9 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         .tool_call_history(records)
         .messages(messages);
     update = permit::granting(state, permitted, update);
+    if is_warned {
+        update = update.answer(LastAnswer { budget_warned: true, ..state.answer });
+    }
     if let Some(offered) = offered {
         update = update.offered(offered);
     }

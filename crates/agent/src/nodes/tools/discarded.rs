@@ -4,8 +4,12 @@ use superstep_graph::{State, node::Discarded, state::Update};
 use superstep_llm::{Message, Role, calls::ToolQuestion, snapshots::FileChanges};
 
 use super::{
-    answer::CallResult, doubt::begun, execute::told, permit::granting, questions::asks, snapshots,
-    tool_updates,
+    answer::CallResult,
+    doubt::begun,
+    execute::{result_of, told},
+    permit::granting,
+    questions::asks,
+    snapshots, tool_updates,
 };
 use crate::{AgentState, HasAgent, config::prompts, nodes::parts, state::ToolEvent};
 
@@ -20,7 +24,7 @@ pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Upda
     let did = |mark: &str| task.did::<()>(mark).is_some();
     let done = |position: usize| {
         let asked = (0..).take_while(|nth| task.did::<ToolQuestion>(&asks(position, *nth)).is_some()).count();
-        match task.did::<CallResult>(&format!("call.{position}")) {
+        match task.did::<CallResult>(&result_of(position)) {
             Some(done) => done,
             None if did(&begun(position, asked)) || did(&told(position)) => {
                 CallResult { executed: true, ..CallResult::not_executed(prompts::IN_DOUBT.to_owned()) }

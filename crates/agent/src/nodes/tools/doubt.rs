@@ -17,13 +17,8 @@ use crate::{
 impl Executor {
     /// Returns whether the start of the call, after this number of questions, was recorded by a process that
     /// stopped while it ran.
-    pub(super) async fn was_begun(&self, position: usize, questions: usize, behaviour: Behaviour) -> bool {
-        !behaviour.idempotent && self.is_recorded(&begun(position, questions)).await
-    }
-
-    pub(super) async fn is_recorded(&self, mark: &str) -> bool {
-        let nothing = async |_| Err::<(), NodeError>(NodeError::new(StartNotRecorded));
-        self.cx.once(mark, nothing).await.is_ok()
+    pub(super) fn was_begun(&self, position: usize, questions: usize, behaviour: Behaviour) -> bool {
+        !behaviour.idempotent && self.cx.has_result(&begun(position, questions))
     }
 
     /// Records the start of the call, unless it is repeatable and changes no files. If it was recorded before,
@@ -91,8 +86,3 @@ pub(super) fn begun(position: usize, questions: usize) -> String {
         questions => format!("begun.{position}.{questions}"),
     }
 }
-
-/// The start was not recorded. An error, because errors are not stored.
-#[derive(Debug, thiserror::Error)]
-#[error("the call was not begun")]
-pub(super) struct StartNotRecorded;

@@ -24,7 +24,7 @@ use super::{
     at_work::Counted,
     executor::Executor,
     output::Output,
-    pending::Pending,
+    pending::{Left, Pending},
     permit::{Approved, Permission},
     shorten::shorten,
 };
@@ -73,7 +73,8 @@ impl Executor {
         let behaviour = self.behaviour(&pending);
         let (call_id, name) = (pending.call.id.clone(), pending.name.clone());
         let cancelled = format!("cancelled.{position}");
-        let refused = match self.cx.noted(&cancelled, self.cx.cancel().is_cancelled()) {
+        let is_new = pending.left == Left::Nothing;
+        let refused = match self.cx.noted(&cancelled, is_new && self.cx.cancel().is_cancelled()) {
             true => Some((prompts::INTERRUPTED.to_owned(), "cancelled")),
             false => pending.refused.clone(),
         };
@@ -83,7 +84,7 @@ impl Executor {
                 CallResult::not_executed(result)
             }
             None => {
-                let name = format!("call.{position}");
+                let name = result_of(position);
                 self.cx.compared(&name, || self.about(position, &pending)).await;
                 // Counts as running until the result is stored.
                 let mut at_work = None;
@@ -136,10 +137,10 @@ impl Executor {
         *at_work = Some(self.at_work.begin().await);
         let (name, call_id) = (pending.name.clone(), pending.call.id.clone());
         let questions = self.questions(position).await;
-        let was_begun = self.was_begun(position, questions.len(), behaviour).await;
+        let was_begun = self.was_begun(position, questions.len(), behaviour);
         let began = was_begun
             || !questions.is_empty()
-            || (self.is_sub_agent(&pending) && self.is_recorded(&told(position)).await);
+            || (self.is_sub_agent(&pending) && self.cx.has_result(&told(position)));
         // Concurrent calls are awaited, also after a pause.
         if self.failed.get().is_some() && !began {
             self.skipped(&name, &call_id, "hook_error");
@@ -149,10 +150,13 @@ impl Executor {
             self.skipped(&name, &call_id, "tool_error");
             return Ok(CallResult::not_executed(prompts::TOOL_FAILED.to_owned()));
         }
-        // While it waited for others.
-        if self.cx.cancel().is_cancelled() {
+        // While it waited for others, or before its turn was resumed. The outcome of a begun call is asked for in any case.
+        if self.cx.cancel().is_cancelled() && !was_begun {
             self.skipped(&name, &call_id, "cancelled");
-            return Ok(CallResult::not_executed(prompts::INTERRUPTED.to_owned()));
+            return Ok(match questions.is_empty() {
+                true => CallResult::not_executed(prompts::INTERRUPTED.to_owned()),
+                false => CallResult::unanswered(),
+            });
         }
         let finish = self.finish(&pending);
         if finish.is_none() && self.is_late(&pending) && !was_begun {
@@ -422,6 +426,11 @@ impl Executor {
 /// Returns the arguments of a call if they are not those that the model wrote.
 fn changed(args: &Value, call: &ToolCall) -> Option<Value> {
     (*args != parts::arguments(call)).then(|| args.clone())
+}
+
+/// Returns the key that records the result of a call.
+pub(super) fn result_of(position: usize) -> String {
+    format!("call.{position}")
 }
 
 /// Returns the key that records the reported start of a sub-agent's call.

@@ -25,11 +25,13 @@ impl Executor {
         let mark = format!("pre.{position}");
         let mut failed = None;
         let hooked = async {
+            // A call with a result needs what the hooks made of it.
+            let is_stored = self.cx.has_result(&mark);
             let hooked =
                 self.cx.once(&mark, async |_| Ok::<_, NodeError>(self.checked(original.clone()).await));
             let hooked = tokio::select! {
                 biased;
-                () = self.cx.cancel().cancelled() => return None,
+                () = self.cx.cancel().cancelled(), if !is_stored => return None,
                 hooked = hooked => hooked,
             };
             hooked.map_err(|error| failed = Some(error)).ok()

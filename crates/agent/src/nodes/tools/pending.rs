@@ -1,9 +1,15 @@
 //! The calls of a response before any of them is executed.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::Cx;
 use superstep_llm::{ToolCall, calls::ToolCallError};
 
+use super::{
+    doubt::begun,
+    execute::{result_of, told},
+    questions::asks,
+};
 use crate::{
     AgentEvent, AgentState, Approval,
     config::{Permit, prompts},
@@ -24,6 +30,8 @@ pub(super) struct Pending {
     pub(super) name: String,
     /// The validated arguments of the call; `None` if there is no such tool.
     pub(super) checked: Option<Result<Value, ToolCallError>>,
+    /// What an earlier run of the round has left of it. Nothing refuses what was done.
+    pub(super) left: Left,
     /// The result for the model and the reason, if it must not be executed.
     pub(super) refused: Option<(String, &'static str)>,
     /// The decision, if it was made early.
@@ -36,9 +44,43 @@ pub(super) struct Pending {
     pub(super) acting: Option<Acting>,
 }
 
+/// What runs that were stopped, or waited for an answer, have stored of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Left {
+    #[default]
+    Nothing,
+    /// It has begun, or its tool has asked something.
+    Begun,
+    /// It has a result.
+    Result,
+}
+
+impl Left {
+    /// Returns what is left of the call at `position`.
+    fn of(deps: &AgentDeps, name: &str, position: usize, cx: &Cx) -> Self {
+        let has = |mark: &str| cx.has_result(mark);
+        let is_repeatable = deps.tools.get(name).is_some_and(|tool| tool.behaviour().idempotent);
+        let has_begun = || {
+            has(&asks(position, 0)) || has(&told(position)) || (!is_repeatable && has(&begun(position, 0)))
+        };
+        let left = match has(&result_of(position)) {
+            true => Self::Result,
+            false if has_begun() => Self::Begun,
+            false => Self::Nothing,
+        };
+        cx.noted(&format!("left.{position}"), left)
+    }
+}
+
 impl Pending {
-    /// Resolves a call; `finish` is the name of the finish tool, if there is one.
-    pub(super) fn new(deps: &AgentDeps, finish: Option<&str>, call: ToolCall, cx: &Cx) -> Self {
+    /// Resolves the call at `position`; `finish` is the name of the finish tool, if there is one.
+    pub(super) fn new(
+        deps: &AgentDeps,
+        finish: Option<&str>,
+        (position, call): (usize, ToolCall),
+        cx: &Cx,
+    ) -> Self {
         let (tools, repair) = (&deps.tools, deps.config.repair);
         let name = repaired_call::resolved(tools, finish, repair, &call.name).to_owned();
         if name != call.name {
@@ -57,6 +99,7 @@ impl Pending {
             checked = Some(Ok(args));
         }
         Self {
+            left: Left::of(deps, &name, position, cx),
             call,
             name,
             checked,
@@ -98,6 +141,7 @@ pub(super) fn refuse(
     let finishes = |call: &Pending| finish.as_ref() == Some(&call.name);
     for call in &mut *pending {
         call.refused = match state.answer.refused {
+            _ if call.left != Left::Nothing => None,
             _ if state.answer.cut_off => Some((prompts::cut_off(&call.name), "cut_off")),
             // Calls that end the turn need no further checks.
             _ if finishes(call) => None,
@@ -111,10 +155,14 @@ pub(super) fn refuse(
     }
     let (loops, stop) = loops::refused(deps, state, records);
     for (position, (found, ends)) in loops {
+        if pending[position].left != Left::Nothing {
+            continue;
+        }
         if !ends {
             emit(cx, || found.event());
         }
-        pending[position].refused = Some((prompts::loop_warning(&found.tool, found.n), "loop_detected"));
+        pending[position].refused =
+            Some((prompts::loop_warning(&found.tool, found.n, found.same), "loop_detected"));
     }
     if let Some(most) = deps.config.budget.tool_calls {
         let left = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(state.tools_used.len());
@@ -128,10 +176,12 @@ pub(super) fn refuse(
             }
             _ => false,
         };
-        let may_run = |call: &&mut Pending| {
+        let may_run = |call: &Pending| {
             call.refused.is_none() && !finishes(call) && is_usable(call) && !is_forbidden(call)
         };
-        for call in pending.iter_mut().filter(may_run).skip(left) {
+        let (done, new): (Vec<_>, Vec<_>) =
+            pending.iter_mut().filter(|call| may_run(call)).partition(|call| call.left != Left::Nothing);
+        for call in new.into_iter().skip(left.saturating_sub(done.len())) {
             call.refused = Some((prompts::BUDGET.to_owned(), "budget"));
         }
     }

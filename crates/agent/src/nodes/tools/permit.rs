@@ -12,7 +12,7 @@ use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec};
 
 use super::{
     executor::Executor,
-    pending::{Pending, Verdict},
+    pending::{Left, Pending, Verdict},
 };
 use crate::{
     AgentEvent, AgentState, Approval,
@@ -119,7 +119,7 @@ impl Executor {
     /// Decides on the call at `position`; `None` if it is not a valid call of a tool. The tool's question is
     /// recorded, because the call may change its inputs.
     pub(super) fn verdict_on(&self, position: usize, call: &Pending) -> Option<Verdict> {
-        let is_open = call.refused.is_none() && call.denied().is_none();
+        let is_open = call.refused.is_none() && call.denied().is_none() && call.left != Left::Result;
         let Some(Ok(args)) = call.checked.as_ref().filter(|_| is_open) else { return None };
         let tool = self.deps.tools.get(&call.name)?;
         let question = || {

@@ -22,7 +22,6 @@ use tracing::Instrument as _;
 
 use super::{
     answer::{AnsweredQuestion, CallResult},
-    doubt::StartNotRecorded,
     executor::Executor,
     pending::Pending,
 };
@@ -80,7 +79,7 @@ impl Executor {
 
     /// Returns the questions of the call at `position`, in their order.
     pub(super) async fn questions(&self, position: usize) -> Vec<ToolQuestion> {
-        let nothing = async |_| Err::<ToolQuestion, _>(NodeError::new(StartNotRecorded));
+        let nothing = async |_| Err::<ToolQuestion, _>(NodeError::new(NotAsked));
         let mut questions = Vec::new();
         while let Ok(asked) = self.cx.once(&asks(position, questions.len()), nothing).await {
             questions.push(asked);
@@ -188,6 +187,11 @@ impl Executor {
         (answering, asked)
     }
 }
+
+/// The call has asked nothing else. An error, because errors are not stored.
+#[derive(Debug, thiserror::Error)]
+#[error("the call has no further question")]
+struct NotAsked;
 
 /// Returns the key of a call's question after this number of others.
 pub(super) fn asks(position: usize, before: usize) -> String {

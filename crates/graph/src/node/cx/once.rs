@@ -101,14 +101,7 @@ impl Cx {
         let turn = effects.turn(task, name).ok_or_else(over)?;
         let _turn = turn.lock().await;
         let (outer, outermost) = (self.0.run.scope.effects.as_ref(), self.0.run.scope.outermost.as_ref());
-        // A graph without storage runs again from its beginning, and the run of one with storage may have been dropped.
-        let known = effects.result(task, name).or_else(|| {
-            let of = |effects: &OuterEffects| effects.result(&self.task_name(), name);
-            let known = outer.and_then(of).or_else(|| outermost.and_then(of))?;
-            self.put(name, &known);
-            Some(known)
-        });
-        let result = match known {
+        let result = match self.known_result(name) {
             Some(json) => serde_json::from_str(&json).map_err(|source| {
                 NodeError::new(OnceError::Unfit { name: name.to_owned(), source }).fatal()
             })?,
@@ -148,6 +141,25 @@ impl Cx {
 }
 
 impl Cx {
+    /// Returns whether [`once`](Self::once) has a result under this name, so that it would return that and not run its effect.
+    ///
+    /// `false` in a [`Replay`](crate::replay::Replay), except for live nodes: pass it through [`noted`](Self::noted).
+    pub fn has_result(&self, name: &str) -> bool {
+        let mode = self.0.run.recorder.mode(self.0.task);
+        matches!(mode, ReplayMode::Nothing | ReplayMode::Live(_)) && self.known_result(name).is_some()
+    }
+
+    fn known_result(&self, name: &str) -> Option<RawJson> {
+        self.0.run.effects.result(self.0.task, name).or_else(|| {
+            // A graph without storage runs again from its beginning, and the run of one with storage may have been dropped.
+            let of = |effects: &OuterEffects| effects.result(&self.task_name(), name);
+            let (outer, outermost) = (self.0.run.scope.effects.as_ref(), self.0.run.scope.outermost.as_ref());
+            let known = outer.and_then(of).or_else(|| outermost.and_then(of))?;
+            self.put(name, &known);
+            Some(known)
+        })
+    }
+
     /// Adds a result to the effects of this task, and to those of outer ones.
     fn put(&self, name: &str, json: &RawJson) {
         let (effects, scope) = (&self.0.run.effects, &self.0.run.scope);
