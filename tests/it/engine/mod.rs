@@ -30,6 +30,7 @@ mod interrupts;
 mod joins;
 mod json_state;
 mod lints;
+mod leftovers;
 mod memories;
 mod memory_edits;
 mod named_edits;

@@ -16,7 +16,10 @@ use crate::{
         shared::DatabaseArgs,
         storage::{DbCommand, DbPruneArgs},
     },
-    commands::{keys, thread_admin, threads::heads},
+    commands::{
+        keys, thread_admin,
+        threads::{heads, orphans},
+    },
     config::location::{Location, is_unreadable},
     output::{
         exit::{Exit, Failure},
@@ -54,6 +57,8 @@ pub(crate) async fn check(location: &Location, json: bool) -> Result<Exit, Failu
     if let Err(error) = store.verify().await {
         damages.push((None, damage(error)?));
     }
+    let orphans = orphans(&*store).await?;
+    damages.extend(orphans.iter().map(|(thread, error)| (Some(thread), error.to_string())));
     let mut checkpoints = 0;
     for name in &names {
         match export_to(&*store, name, &ExportOptions::default(), &mut std::io::sink()).await {
@@ -76,7 +81,8 @@ pub(crate) async fn check(location: &Location, json: bool) -> Result<Exit, Failu
             for (_, error) in &damages {
                 text += &format!("damaged: {}\n", printable_line(error));
             }
-            let intact = names.len() - damages.iter().filter(|(thread, _)| thread.is_some()).count();
+            let is_intact = |name: &&ThreadId| damages.iter().all(|(thread, _)| *thread != Some(*name));
+            let intact = names.iter().filter(is_intact).count();
             let read = format!("{} and {}", count(intact, "thread"), count(checkpoints, "checkpoint"));
             text + &match damages.len() {
                 0 => format!("{read} are intact\n"),

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use superstep::{Checkpointer, ThreadId, postgres::PostgresOptions};
+use superstep::{Checkpointer, ThreadId, checkpoint::CheckpointError, postgres::PostgresOptions};
 
 use crate::{
     config::{encryption, location::Location, remembered::Remembered, trust::Decided},
@@ -88,11 +88,15 @@ impl Location {
             decided.trust()?;
             return self.record_own();
         }
-        if store.load(thread, None).await?.is_none() {
+        match store.load(thread, None).await? {
+            Some(_) => self.check_stored(&decided, thread),
+            None if store.is_stored(thread).await? => {
+                let children = store.children(thread).await?;
+                Err(CheckpointError::Leftovers { thread: thread.clone(), children }.into())
+            }
             // An import that failed may have left its mark.
-            return decided.trust();
+            None => decided.trust(),
         }
-        self.check_stored(&decided, thread)
     }
 
     /// Rejects the thread of a job like [`check_own`](Self::check_own), but decides nothing: the thread may be about to be imported.
@@ -136,7 +140,7 @@ impl Location {
         from: &ThreadId,
         to: &ThreadId,
     ) -> Result<(), Failure> {
-        if self.decided(from)?.is_imported() && store.load(to, None).await?.is_none() {
+        if self.decided(from)?.is_imported() && !store.is_stored(to).await? {
             self.mark_imported(to)?;
         }
         Ok(())
