@@ -10,6 +10,7 @@ mod agent_jobs;
 mod answers;
 mod approvals;
 #[cfg(unix)]
+mod begin_once;
 mod cloned;
 #[cfg(unix)]
 mod commands;

@@ -1,6 +1,7 @@
 //! The scenarios of the engine, by number.
 
 mod answers;
+mod begin_once;
 mod bound;
 mod cache;
 mod cancel;

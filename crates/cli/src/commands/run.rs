@@ -2,7 +2,9 @@
 
 use std::io::{self, IsTerminal, Read};
 
-use superstep::{CheckpointId, OnUnfinished, ThreadId, agent::AgentOutcome, checkpoint::CheckpointError};
+use superstep::{
+    CheckpointId, OnExisting, OnUnfinished, ThreadId, agent::AgentOutcome, checkpoint::CheckpointError,
+};
 
 use crate::{
     args::{
@@ -28,7 +30,7 @@ const MAX_PROMPT_BYTES: u64 = 1 << 20;
 
 /// Replies to a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
-    let RunArgs { prompt, stdin, thread, user, from, discard, location, turn } = args;
+    let RunArgs { prompt, stdin, thread, user, from, new, discard, location, turn } = args;
     let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
     let prompt = read_prompt(prompt, stdin)?;
     let location = Location::new(location)?;
@@ -43,7 +45,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     let mut setup = Setup::new(&location, store, thread, purpose, &turn).await?;
     setup.is_fresh = is_fresh;
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
-    let options = setup.options()?.on_unfinished(on_unfinished).at(checkpoint);
+    let on_existing = if new { OnExisting::Refuse } else { OnExisting::Accept };
+    let options = setup.options()?.on_unfinished(on_unfinished).on_existing(on_existing).at(checkpoint);
     let mut input = setup.agent.input(&prompt);
     if let Some(user) = &setup.basis.user {
         input = input.user_id(user.as_str());

@@ -1,6 +1,6 @@
 //! `run`, `resume` and `answer`: runs of a graph.
 
-use superstep::{CheckpointId, Interrupt, OnUnfinished, ThreadId};
+use superstep::{CheckpointId, Interrupt, OnExisting, OnUnfinished, ThreadId};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 
 /// Runs a graph on an input.
 pub(crate) async fn run(args: OwnRunArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let OwnRunArgs { graph, input, thread, from, discard, turn } = args;
+    let OwnRunArgs { graph, input, thread, from, new, discard, turn } = args;
     let graph = graphs.named(graph.as_deref())?;
     let is_unread = input.is_none() && is_piped();
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
@@ -46,8 +46,9 @@ pub(crate) async fn run(args: OwnRunArgs, program: &str, graphs: &GraphSet) -> R
     let cancel = CancellationToken::new();
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
     let options = graphs.options.clone().thread(thread.clone()).cancel(cancel.clone());
-    let options = options.on_unfinished(on_unfinished).at(from.map(CheckpointId));
-    let opened = graph.open(store, options);
+    let on_existing = if new { OnExisting::Refuse } else { OnExisting::Accept };
+    let options = options.on_unfinished(on_unfinished).on_existing(on_existing).at(from.map(CheckpointId));
+    let opened = graph.open(store.clone(), options);
     let run = opened.run(&input)?;
     own_run(&location, &turn, graph.name(), &thread, &cancel, &*opened).follow(run, is_fresh).await
 }
