@@ -55,6 +55,7 @@ mod rotation;
 mod secrets;
 #[cfg(unix)]
 mod sequences;
+mod set_back;
 mod show;
 mod steer;
 mod stop;

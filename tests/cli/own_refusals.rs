@@ -43,7 +43,7 @@ async fn assert_all_with_trust(place: &Place, tried: &[&[&'static str]]) {
     assert_all_tried(
         commands.iter().filter(|command| command.flags().any(|flag| flag == "--trust")),
         tried,
-        &["jobs", "worker"],
+        &["db check", "jobs", "worker"],
     );
 }
 

@@ -14,7 +14,7 @@ use superstep::{
 use crate::{
     args::{
         shared::DatabaseArgs,
-        storage::{DbCommand, DbPruneArgs},
+        storage::{DbCheckArgs, DbCommand, DbPruneArgs},
     },
     commands::{
         keys, thread_admin,
@@ -34,7 +34,9 @@ const MAX_LISTED: usize = 10;
 /// Runs a command for a whole database.
 pub(crate) async fn run(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failure> {
     match command {
-        DbCommand::Check(args) => check(&Location::new(args.location)?, args.json).await,
+        DbCommand::Check(DbCheckArgs { trust, database }) => {
+            check(&Location::new(database.location)?, trust, database.json).await
+        }
         DbCommand::Stats(args) => stats(&Location::new(args.location)?, args.json).await,
         DbCommand::Migrate(args) => migrate(&Location::new(args.location)?, args.json).await,
         DbCommand::Vacuum(args) => vacuum(&Location::new(args.location)?, args.json).await,
@@ -50,12 +52,21 @@ pub(crate) async fn run(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failur
     }
 }
 
-/// Reads every thread whole, and lists the damaged ones.
-pub(crate) async fn check(location: &Location, json: bool) -> Result<Exit, Failure> {
+/// Reads every thread whole, and lists the damaged ones. With `trust`, those that were set back are accepted.
+pub(crate) async fn check(location: &Location, trust: bool, json: bool) -> Result<Exit, Failure> {
     let store = location.existing_database()?;
     let (mut damages, names) = (Vec::new(), store.names().await?);
     if let Err(error) = store.verify().await {
         damages.push((None, damage(error)?));
+    }
+    let set_back = location.all_set_back(&*store, trust).await?;
+    let accept = location.command("db check", &["--trust"]);
+    for (thread, what) in &set_back {
+        match trust {
+            true => print_note(&format!("accepted as it is: {what}")),
+            false => damages
+                .push((Some(thread), format!("{what}; restore it, or accept it as it is with `{accept}`"))),
+        }
     }
     let orphans = orphans(&*store).await?;
     damages.extend(orphans.iter().map(|(thread, error)| (Some(thread), error.to_string())));

@@ -40,6 +40,9 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
         Some(name) => name.into(),
         None => fresh_thread(&*store).await?,
     };
+    if !is_fresh {
+        location.check_anchor(&*store, &thread, turn.trust).await?;
+    }
     let checkpoint = from.map(CheckpointId);
     let purpose = Purpose::Turn { user, from: checkpoint };
     let mut setup = Setup::new(&location, store, thread, purpose, &turn).await?;
@@ -76,6 +79,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     let thread: ThreadId = thread.into();
     // Checked first: a missing thread must not create a database.
     let Some(store) = location.find()? else { return Err(unknown) };
+    location.check_anchor(&*store, &thread, turn.trust).await?;
     match store.load(&thread, None).await {
         Ok(None) => return Err(unknown),
         // An older checkpoint is the remedy for a damaged one.

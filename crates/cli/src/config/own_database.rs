@@ -19,7 +19,7 @@ const WHOLE: &str = "";
 impl Location {
     /// Opens the database to run nodes, and creates it if absent. With `trust` it is the user's own from then on.
     ///
-    /// # Errors    Those of [`check_own`](Self::check_own) for the thread to run.
+    /// # Errors    Those of [`check_own`](Self::check_own) and [`check_anchor`](Self::check_anchor) for the thread to run.
     pub(crate) async fn open_to_run(
         &self,
         thread: Option<&ThreadId>,
@@ -27,7 +27,10 @@ impl Location {
     ) -> Result<Arc<dyn Checkpointer>, Failure> {
         let (store, is_new) = self.open_or_create()?;
         match thread {
-            Some(thread) => self.check_own(&*store, thread, is_new || trust).await?,
+            Some(thread) => {
+                self.check_own(&*store, thread, is_new || trust).await?;
+                self.check_anchor(&*store, thread, trust).await?;
+            }
             None if is_new || trust => self.record_own()?,
             None => {}
         }
