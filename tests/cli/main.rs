@@ -10,6 +10,7 @@ mod agent_jobs;
 mod answers;
 mod approvals;
 #[cfg(unix)]
+mod begin_once;
 mod cloned;
 #[cfg(unix)]
 mod commands;
@@ -54,6 +55,7 @@ mod rotation;
 mod secrets;
 #[cfg(unix)]
 mod sequences;
+mod set_back;
 mod show;
 mod steer;
 mod stop;

@@ -6,7 +6,7 @@ use superstep::{llm::text::is_printable, prelude::*};
 
 use crate::{
     listed::{assert_all_tried, own_commands},
-    support::Place,
+    support::{Place, ended},
 };
 
 const LARGE: &str = r#"{"items": [{"name": "tea", "euros": 100}]}"#;
@@ -43,7 +43,7 @@ async fn assert_all_with_trust(place: &Place, tried: &[&[&'static str]]) {
     assert_all_tried(
         commands.iter().filter(|command| command.flags().any(|flag| flag == "--trust")),
         tried,
-        &["jobs", "worker"],
+        &["db check", "jobs", "worker"],
     );
 }
 
@@ -257,12 +257,12 @@ async fn threads_of_a_foreign_database_run_only_if_it_is_trusted() {
     ];
     assert_all_with_trust(&place, &tried).await;
     for args in tried {
-        crate::support::ended(&mut stranger(args)).await.refused(2, &refused);
+        ended(&mut stranger(args)).await.refused(2, &refused);
     }
-    crate::support::ended(&mut stranger(&["state", "o"])).await.ok();
-    crate::support::ended(&mut stranger(&["run", "digest", "--thread", "new"])).await.ok();
-    crate::support::ended(&mut stranger(&["answer", "o", "approve", "true", "--trust"])).await.ok();
-    crate::support::ended(&mut stranger(&["replay", "o"])).await.ok();
+    ended(&mut stranger(&["state", "o"])).await.ok();
+    ended(&mut stranger(&["run", "digest", "--thread", "new"])).await.ok();
+    ended(&mut stranger(&["answer", "o", "approve", "true", "--trust"])).await.ok();
+    ended(&mut stranger(&["replay", "o"])).await.ok();
 }
 
 /// The database is the user's own, but this thread is the text of a foreign file.
@@ -323,4 +323,40 @@ async fn a_database_that_others_can_write_is_refused() {
         let ran = place.own(args).await;
         assert!(ran.code == Some(4) && ran.stderr.contains("can be written by other users"), "{ran:?}");
     }
+}
+
+/// Neither `--trust` nor a database of one's own makes them a part of the new thread.
+#[tokio::test]
+async fn a_run_continues_nothing_of_a_thread_that_has_no_checkpoints() {
+    let place = Place::new();
+    place.own(&["run", "digest", "--thread", "d"]).await.ok();
+    let store = SqliteCheckpointer::open(place.database()).unwrap();
+    let commit = store.read_commit(&"d".into(), CheckpointId(1)).await.unwrap().unwrap();
+    for child in ["left\u{1f}$inbox", "left\u{1f}pay:0@2"] {
+        store.commit(&child.into(), None, commit.clone()).await.unwrap();
+    }
+    drop(store);
+    let refused = "SS318: thread `left` has no checkpoints, but something below it is stored: `left/$inbox`, `left/pay:0@2`; a \
+                   new thread does not continue what a deleted thread or another program left: delete thread `left`, or use \
+                   another name";
+    place.own(&["run", "digest", "--thread", "left"]).await.refused(5, refused);
+    place.own(&["run", "digest", "--thread", "left", "--trust"]).await.refused(5, refused);
+    let mut stranger = place.own_command(&["run", "digest", "--thread", "left"]);
+    stranger.env("SUPERSTEP_STATE_DIR", place.beside("stranger"));
+    ended(&mut stranger).await.refused(5, refused);
+    place.run(&["run", "hello", "--model", "offline", "--thread", "left"]).await.refused(5, refused);
+    for listed in [place.own(&["threads"]).await.ok(), place.run(&["threads"]).await.ok()] {
+        let line = listed.stdout.lines().find(|line| line.starts_with("left")).unwrap().to_owned();
+        assert!(line.ends_with("has no checkpoints"), "{line}");
+    }
+    let json = place.own(&["threads", "--json"]).await.ok().lines();
+    assert_eq!((&json[1]["thread"], &json[1]["error"]), (&"left".into(), &refused.into()));
+    for check in [place.own(&["db", "check"]).await, place.run(&["db", "check"]).await] {
+        assert_eq!(check.code, Some(4), "{check:?}");
+        let text = format!("damaged: {refused}\n1 thread and 2 checkpoints are intact; 1 damage\n");
+        assert_eq!(check.stdout, text);
+    }
+    place.run(&["delete", "left", "--yes"]).await.ok();
+    place.own(&["db", "check"]).await.ok();
+    place.own(&["run", "digest", "--thread", "left"]).await.ok();
 }

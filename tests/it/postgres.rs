@@ -185,6 +185,10 @@ impl Checkpointer for Real {
         real(self, |store| block_on(store.names()))
     }
 
+    fn orphans(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        real(self, |store| block_on(store.orphans()))
+    }
+
     fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
         let thread = thread.clone();
         real(self, move |store| block_on(store.children(&thread)))

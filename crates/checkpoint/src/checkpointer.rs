@@ -10,7 +10,7 @@ use superstep_state::RawJson;
 
 use crate::{
     CheckpointError, History, Prune,
-    commit::{CheckpointMeta, Commit, Loaded},
+    commit::{CheckpointMeta, Commit, Loaded, own::keys_of},
     head_state::{HeadState, LoadedHead},
     history::has_input,
     ids::{CheckpointId, ThreadId},
@@ -197,6 +197,7 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// # Errors
     /// [`CheckpointError::Conflict`] if `expected` is not the head. [`CheckpointError::Storage`] if the
     /// parent does not exist, or a task is applied as recorded and has no finished record under the parent.
+    /// [`CheckpointError::Leftovers`] if it is the first checkpoint of a thread of no subgraph, and threads below it are stored.
     /// The store is then unchanged.
     fn commit(
         &self,
@@ -299,8 +300,24 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// Returns the threads of subgraphs under a thread, at any depth, by name.
     fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>>;
 
+    /// Returns whether something is stored under the name of a thread: a checkpoint, a thread of a subgraph or an inbox. A thread
+    /// without checkpoints of which something is stored cannot begin; see [`commit`](Self::commit).
+    fn is_stored(&self, thread: &ThreadId) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let newest = self.history(&thread, History { limit: Some(1), ..History::default() }).await?;
+            Ok(!newest.is_empty() || !leftovers(self.children(&thread).await?).is_empty())
+        })
+    }
+
+    /// Returns the threads without checkpoints of which something else is stored, by name. They are not among the
+    /// [`names`](Self::names), and can only be [deleted](Self::delete). The default finds none.
+    fn orphans(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
     /// Deletes a thread and the threads of its subgraphs, so that the ids of a new thread of the same name
-    /// start at 1. No effect if the thread does not exist.
+    /// start at 1. No effect if nothing of the thread [is stored](Self::is_stored).
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>>;
 
     /// Copies the thread `from` to `to`, with its subgraphs, checkpoints and records, under the same ids. The
@@ -331,6 +348,14 @@ pub trait Checkpointer: Send + Sync + 'static {
         head: CheckpointId,
         prune: Prune,
     ) -> BoxFuture<'_, Result<usize, CheckpointError>>;
+}
+
+/// Returns those of the threads below one without checkpoints that a new thread must not continue: all but its data keys, which
+/// are stored before its first checkpoint.
+#[doc(hidden)]
+pub fn leftovers(mut children: Vec<ThreadId>) -> Vec<ThreadId> {
+    children.retain(|child| *child != keys_of(&child.root()));
+    children
 }
 
 /// Draws a unique random number.

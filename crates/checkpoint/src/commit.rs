@@ -117,6 +117,10 @@ pub mod own {
 
     /// The thread with the data keys of its root, the channel in its snapshots, and the namespace with those of a store.
     pub const KEYS: &str = "$keys";
+    /// Returns the thread with the data keys of a root. It may be stored before its root.
+    pub fn keys_of(root: &ThreadId) -> ThreadId {
+        root.child(&Segment { node: KEYS.into(), task: None, key: String::new() })
+    }
 
     /// All entries in the metadata.
     const ALL: [&str; 15] = [

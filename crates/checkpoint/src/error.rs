@@ -4,6 +4,9 @@ use std::error::Error;
 
 use crate::{CheckpointId, ThreadId};
 
+/// The maximum number of threads that an error names.
+const MAX_NAMED: usize = 5;
+
 /// A failed operation of a checkpointer.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -48,6 +51,18 @@ pub enum CheckpointError {
         /// The thread.
         thread: ThreadId,
     },
+    /// The thread has no checkpoints, but threads below it are stored, which a new thread of its name would continue.
+    #[error(
+        "SS318: thread `{thread}` has no checkpoints, but something below it is stored: {}; a new thread does not continue \
+         what a deleted thread or another program left: delete thread `{thread}`, or use another name",
+        listed(.children)
+    )]
+    Leftovers {
+        /// The thread.
+        thread: ThreadId,
+        /// The stored threads below it.
+        children: Vec<ThreadId>,
+    },
     /// The store cannot be opened, read or written.
     #[error("SS303: {what}")]
     Storage {
@@ -81,6 +96,13 @@ pub enum CheckpointError {
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
+}
+
+/// Formats the names of threads; of many, the first ones.
+fn listed(children: &[ThreadId]) -> String {
+    let named: Vec<_> = children.iter().take(MAX_NAMED).map(|child| format!("`{child}`")).collect();
+    let others = children.len() - named.len();
+    named.join(", ") + &if others > 0 { format!(" and {others} more") } else { String::new() }
 }
 
 impl CheckpointError {

@@ -41,6 +41,7 @@ pub use subgraph_path::{Segment, SubgraphPath};
 #[doc(hidden)]
 pub mod internal {
     pub use crate::{
+        checkpointer::leftovers,
         checksum::{Cell, add_cell, row_sum},
         commit::Fingerprints,
         commit::own,

@@ -20,7 +20,7 @@ use superstep_state::RawJson;
 use self::thread::{CheckpointPath, Thread, conflict};
 use crate::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, HeadState, History, Lease, Loaded,
-    LoadedHead, Prune, TaskKey, TaskRecord, ThreadId,
+    LoadedHead, Prune, TaskKey, TaskRecord, ThreadId, checkpointer::leftovers,
 };
 
 /// A checkpointer in memory; its threads end with the process.
@@ -209,10 +209,16 @@ impl Checkpointer for MemoryCheckpointer {
 
     fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
         let under = |family: Ref<'_, ThreadId, ThreadGroup>| {
-            let stored = family.children.iter().filter(|(_, child)| child.head().is_some());
-            stored.map(|(child, _)| child).filter(|child| child.is_under(thread)).cloned().collect()
+            family.stored_children().filter(|child| child.is_under(thread)).cloned().collect()
         };
         Box::pin(ready(Ok(self.families.get(&thread.root()).map_or_else(Vec::new, under))))
+    }
+
+    fn orphans(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        let orphaned = self.families.iter().filter(|family| !family.leftovers().is_empty());
+        let mut orphans: Vec<_> = orphaned.map(|family| family.key().clone()).collect();
+        orphans.sort_unstable();
+        Box::pin(ready(Ok(orphans)))
     }
 
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
@@ -314,8 +320,26 @@ impl ThreadGroup {
         thread: &ThreadId,
         expected: Option<CheckpointId>,
     ) -> Result<&mut Thread, CheckpointError> {
+        let children = if expected.is_none() && !thread.is_child() { self.leftovers() } else { Vec::new() };
         let stored = self.thread_mut(thread);
-        if stored.head() == expected { Ok(stored) } else { Err(conflict(thread, expected)) }
+        match stored.head() == expected {
+            true if children.is_empty() => Ok(stored),
+            true => Err(CheckpointError::Leftovers { thread: thread.clone(), children }),
+            false => Err(conflict(thread, expected)),
+        }
+    }
+
+    /// Returns the threads of subgraphs with checkpoints.
+    fn stored_children(&self) -> impl Iterator<Item = &ThreadId> {
+        self.children.iter().filter(|(_, child)| child.head().is_some()).map(|(child, _)| child)
+    }
+
+    /// Returns what is stored below a root without checkpoints.
+    fn leftovers(&self) -> Vec<ThreadId> {
+        match self.root.head() {
+            Some(_) => Vec::new(),
+            None => leftovers(self.stored_children().cloned().collect()),
+        }
     }
 
     fn prune(

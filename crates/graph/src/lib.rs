@@ -29,7 +29,7 @@ pub use node::options::NodeOptions;
 pub use node::refs::{END, NodeRef, RoutingRef, START, WorkerRef};
 pub use node::retries::Retries;
 pub use node::route::Route;
-pub use node::run_options::{Durability, OnUnfinished, RunOptions};
+pub use node::run_options::{Durability, OnExisting, OnUnfinished, RunOptions};
 pub use run_error::RunError;
 pub use stream::event::Event;
 pub use stream::modes::{StreamMode, Streaming};

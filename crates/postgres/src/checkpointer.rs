@@ -267,6 +267,11 @@ impl Checkpointer for PostgresCheckpointer {
         Box::pin(self.open.run(async move { read::names(&database).await }))
     }
 
+    fn orphans(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        let database = self.open.database.clone();
+        Box::pin(self.open.run(async move { read::orphans(&database).await }))
+    }
+
     fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
         let (database, thread) = (self.open.database.clone(), thread.clone());
         Box::pin(self.open.run(async move { read::children(&database, &thread).await }))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use superstep_checkpoint::{
     AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Commit, HeadState, History, Loaded,
-    TaskRecord, ThreadId,
+    TaskRecord, ThreadId, internal::leftovers,
 };
 use superstep_engine::{Control, NodeName};
 use superstep_state::{RawJson, Snapshot, StoredUpdate};
@@ -144,6 +144,22 @@ pub(crate) async fn names(database: &Database) -> Result<Vec<ThreadId>, Checkpoi
         query.sql("SELECT ").sql(THREAD).sql(" FROM threads WHERE root IS NULL ORDER BY name");
         let rows = query.rows(session.client()).await?;
         rows.iter().map(|row| Ok(thread_of(database, row, 0)?.0)).collect::<Result<Vec<_>, Failed>>()
+    })
+}
+
+/// Returns the roots that only the names of other threads have.
+pub(crate) async fn orphans(database: &Database) -> Result<Vec<ThreadId>, CheckpointError> {
+    repeated!(database, "list the threads without checkpoints", |_nth| async {
+        let session = database.session().await?;
+        let mut query = Query::new();
+        query.sql("SELECT ").sql(THREAD).sql(" FROM threads c WHERE root IS NOT NULL AND NOT EXISTS ");
+        query.sql("(SELECT FROM threads r WHERE sha256(r.name) = sha256(c.root)) ORDER BY name");
+        let rows = query.rows(session.client()).await?;
+        let children = rows.iter().map(|row| Ok(thread_of(database, row, 0)?.0));
+        let children = leftovers(children.collect::<Result<_, Failed>>()?);
+        let mut roots: Vec<_> = children.iter().map(ThreadId::root).collect();
+        roots.dedup();
+        Ok(roots)
     })
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
-use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
+use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId, internal::leftovers};
 use tokio_postgres::{Row, Statement, types::Type};
 
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
     fence::Fence,
     follow::notify,
     query::Query,
+    read::under,
     rows::{CheckpointRow, SHARE, THREAD, ThreadRow, column_of, name_of, task_sum},
     session::Session,
     stored::{EffectSlots, NewCheckpoint, NewRecord, NewRecords},
@@ -163,6 +164,10 @@ impl<'a> Planned<'a> {
             // A new thread has no checkpoint to follow, and no records.
             let is_possible = parent.is_none() && recorded.is_empty();
             query.sql(if is_possible { " WHERE true" } else { " WHERE false" });
+            // It does not continue what is stored below its name, except its data keys, nor rows under its key.
+            query.sql(" AND NOT EXISTS (SELECT FROM threads t WHERE sha256(t.root) = sha256(").bytes(name);
+            query.sql(") AND t.name <> ").bytes(name).sql(" || '\\x1f246b657973'::bytea)");
+            query.sql(" AND NOT EXISTS (SELECT FROM tasks WHERE thread = ").int(&after.key).sql(")");
             if is_fenced {
                 query.sql(" AND EXISTS (SELECT FROM fence)");
             }
@@ -396,6 +401,18 @@ async fn why(
     };
     if !is_behind_head().await? {
         return Ok(Some(conflict(new)));
+    }
+    if before.head == 0 {
+        let children = under(database, session, &new.thread).await?.into_iter().map(|(child, _)| child);
+        let children = leftovers(children.collect());
+        if !new.thread.is_child() && !children.is_empty() {
+            return Ok(Some(CheckpointError::Leftovers { thread: new.thread.clone(), children }));
+        }
+        let mut tasks = Query::new();
+        tasks.sql("SELECT FROM tasks WHERE thread = ").int(&before.key).sql(" LIMIT 1");
+        if tasks.row(session.client()).await?.is_some() {
+            return Ok(Some(error::lost_rows(&database.place, &new.thread)));
+        }
     }
     let missing = missing(session, refused).await?;
     // The parent may have been pruned behind another commit since the row was read.

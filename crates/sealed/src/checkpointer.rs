@@ -515,6 +515,10 @@ impl Checkpointer for SealedCheckpointer {
         self.inner.names()
     }
 
+    fn orphans(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        self.inner.orphans()
+    }
+
     fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
         let children = self.inner.children(thread);
         Box::pin(async move {
@@ -550,7 +554,7 @@ impl Checkpointer for SealedCheckpointer {
             if !self.exists(&from).await? {
                 return Err(CheckpointError::NoThread { thread: from });
             }
-            if from == to || self.exists(&to).await? {
+            if from == to || self.is_stored(&to).await? {
                 return Err(CheckpointError::ThreadExists { thread: to });
             }
             // Keys without a thread are of one whose first commit failed.

@@ -11,8 +11,11 @@ use std::sync::{
 
 use hashlink::LruCache;
 use superstep_checkpoint::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, History, Prune, Segment, Source, ThreadId,
-    internal::own::{KEYS, inbox_of},
+    CheckpointError, CheckpointId, Checkpointer, Commit, History, Prune, Source, ThreadId,
+    internal::{
+        leftovers,
+        own::{KEYS, inbox_of, keys_of},
+    },
 };
 use superstep_engine::Control;
 use superstep_state::ChannelValue;
@@ -55,11 +58,7 @@ enum Change {
 
 /// Returns whether a thread is the one that stores data keys.
 pub(crate) fn is_key_thread(thread: &ThreadId) -> bool {
-    *thread == key_thread(&thread.root())
-}
-
-fn key_thread(root: &ThreadId) -> ThreadId {
-    root.child(&Segment { node: KEYS.into(), task: None, key: String::new() })
+    *thread == keys_of(&thread.root())
 }
 
 /// Returns whether the record of a thread was read, and its keys are lost.
@@ -140,7 +139,7 @@ impl ThreadKeys {
                 }
                 Ok(None) => {}
                 // A process with another key ended before its first commit.
-                Err(error) if is_new && cannot_be_opened(&error) && self.head(&root).await? == 0 => {
+                Err(error) if is_new && cannot_be_opened(&error) && self.has_keys_only(&root).await? => {
                     self.inner.delete(&root).await?;
                 }
                 Err(error) => return Err(error),
@@ -171,6 +170,11 @@ impl ThreadKeys {
         }
         let root = if thread.is_child() { self.head(&thread.root()).await? } else { own };
         Ok(root + 1)
+    }
+
+    /// Returns whether nothing of a thread is stored but its keys.
+    async fn has_keys_only(&self, root: &ThreadId) -> Result<bool, CheckpointError> {
+        Ok(self.head(root).await? == 0 && leftovers(self.inner.children(root).await?).is_empty())
     }
 
     /// Returns the number of a thread's newest checkpoint; 0 if there is none.
@@ -282,7 +286,7 @@ impl ThreadKeys {
             let Some(changed) = changed.map_err(|fault| of_thread_keys(root, fault))? else {
                 if let Change::Rekey = change {
                     // A process that replaced the record may have ended before it deleted the old one.
-                    self.delete_before(&key_thread(root), head).await?;
+                    self.delete_before(&keys_of(root), head).await?;
                 }
                 return Ok(false);
             };
@@ -316,7 +320,7 @@ impl ThreadKeys {
     }
 
     async fn read(&self, root: &ThreadId) -> Result<Option<(CheckpointId, KeyRecord)>, CheckpointError> {
-        let Some(loaded) = self.inner.load(&key_thread(root), None).await? else { return Ok(None) };
+        let Some(loaded) = self.inner.load(&keys_of(root), None).await? else { return Ok(None) };
         let changed = |why: &str| of_thread_keys(root, KeyFault::Changed(why.to_owned()));
         let snapshot = loaded.snapshot.ok_or_else(|| changed("the record is missing"))?;
         let channels = snapshot.channels().map_err(|cause| changed(&cause.to_string()))?;
@@ -333,7 +337,7 @@ impl ThreadKeys {
         head: Option<CheckpointId>,
         record: &KeyRecord,
     ) -> Result<bool, CheckpointError> {
-        let thread = key_thread(root);
+        let thread = keys_of(root);
         let value = ChannelValue { channel: KEYS.to_owned(), json: record.text().into() };
         let commit = Commit {
             parent: head,

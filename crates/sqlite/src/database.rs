@@ -289,10 +289,17 @@ impl ThreadRow {
         }
     }
 
-    /// Adds a thread without checkpoints.
+    /// Adds a thread without checkpoints. Its key is behind those of all rows, so that it has none of a thread that is not there.
     pub(crate) fn add(connection: &Connection, thread: &ThreadId) -> rusqlite::Result<Self> {
         let key: i64 = connection
-            .prepare_cached("SELECT coalesce(max(key), 0) + 1 FROM threads")?
+            .prepare_cached(
+                "SELECT 1 + max(
+                    coalesce((SELECT max(key) FROM threads), 0),
+                    coalesce((SELECT max(key) >> 32 FROM checkpoints), 0),
+                    coalesce((SELECT max(checkpoint) >> 32 FROM tasks), 0),
+                    coalesce((SELECT max(checkpoint) >> 32 FROM task_sums), 0)
+                )",
+            )?
             .query_row([], |row| row.get(0))?;
         let row = Self { key: ThreadKey(key), head: CheckpointId(0), checkpoints: 0, branched: 0 };
         row.store(connection, thread)?;
@@ -375,6 +382,16 @@ impl ThreadKey {
         thread: &ThreadId,
     ) -> rusqlite::Result<Vec<(Self, ThreadId)>> {
         Self::under_by(connection, thread, "NOT INDEXED")
+    }
+
+    /// Returns the same threads by the index of names if it is known to have all of them.
+    pub(crate) fn known_under(
+        connection: &Connection,
+        names: &Names,
+        thread: &ThreadId,
+    ) -> rusqlite::Result<Vec<(Self, ThreadId)>> {
+        let by = if names.agree.get() { "INDEXED BY sqlite_autoindex_threads_1" } else { "NOT INDEXED" };
+        Self::under_by(connection, thread, by)
     }
 
     /// Returns the same threads if the index of names agrees; a thread missing from one of the two is damage.

@@ -7,7 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use superstep_checkpoint::{
     AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Commit, HeadState, History, Loaded,
-    LoadedHead, TaskRecord, ThreadId, internal::Heads,
+    LoadedHead, TaskRecord, ThreadId,
+    internal::{Heads, leftovers},
 };
 use superstep_engine::{Control, NodeName};
 use superstep_state::{RawJson, Snapshot, StoredUpdate};
@@ -37,6 +38,11 @@ fn history() -> String {
 /// The root threads, by name.
 const ROOTS: &str = "
 SELECT key, name, head, checkpoints, branched, checksum FROM threads WHERE instr(name, char(31)) = 0 ORDER BY name";
+
+/// The threads of subgraphs whose root has no checkpoints, by name.
+const ORPHANS: &str = "
+SELECT name FROM threads WHERE instr(name, char(31)) > 0
+AND substr(name, 1, instr(name, char(31)) - 1) NOT IN (SELECT name FROM threads) ORDER BY name";
 
 /// Returns the checkpoint with a key and those before it.
 fn way_back() -> String {
@@ -219,6 +225,18 @@ impl Database {
     pub(crate) fn names(&mut self) -> Result<Vec<ThreadId>, CheckpointError> {
         let roots = roots_of(&self.connection, &self.place)?;
         Ok(roots.into_iter().map(|(thread, _)| thread).collect())
+    }
+
+    /// Returns the roots that only the names of other threads have.
+    pub(crate) fn orphans(&mut self) -> Result<Vec<ThreadId>, CheckpointError> {
+        let refused = |cause| error::database(&self.place, "list the threads without checkpoints", cause);
+        let mut orphans = self.connection.prepare_cached(ORPHANS).map_err(refused)?;
+        let found = orphans.query_map([], |row| row.get::<_, String>(0)).map_err(refused)?;
+        let children: Vec<ThreadId> =
+            found.map(|name| name.map(Into::into)).collect::<Result<_, _>>().map_err(refused)?;
+        let mut roots: Vec<_> = leftovers(children).iter().map(ThreadId::root).collect();
+        roots.dedup();
+        Ok(roots)
     }
 
     pub(crate) fn children(&mut self, thread: &ThreadId) -> Result<Vec<ThreadId>, CheckpointError> {

@@ -312,6 +312,10 @@ impl Checkpointer for SqliteCheckpointer {
         Box::pin(self.requests.run(|database| database.names()))
     }
 
+    fn orphans(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        Box::pin(self.requests.run(|database| database.orphans()))
+    }
+
     fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
         let thread = thread.clone();
         Box::pin(self.requests.run(move |database| database.children(&thread)))

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
-use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
+use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId, internal::leftovers};
 
 use crate::{
     checksum::{self, TASK_SHARE},
@@ -139,6 +139,22 @@ impl Database {
         ThreadRow::find(&self.connection, &self.place, &self.names, thread)
     }
 
+    /// Rejects the first checkpoint of a thread below which others are stored.
+    fn check_unused(&self, thread: &ThreadId) -> Result<(), CheckpointError> {
+        if thread.is_child() {
+            return Ok(());
+        }
+        let found = ThreadKey::known_under(&self.connection, &self.names, thread);
+        let found = found.map_err(|cause| {
+            error::database(&self.place, &format!("look up the subgraphs of thread `{thread}`"), cause)
+        })?;
+        let children = leftovers(found.into_iter().map(|(_, child)| child).collect());
+        match children.is_empty() {
+            true => Ok(()),
+            false => Err(CheckpointError::Leftovers { thread: thread.clone(), children }),
+        }
+    }
+
     /// Creates the error of a commit after the last possible checkpoint id.
     fn no_id_left(&self, new: &NewCheckpoint) -> Result<CheckpointError, CheckpointError> {
         let row = self.find(&new.thread)?;
@@ -174,7 +190,10 @@ fn add(database: &Database, head: u32, id: u32, new: &NewCheckpoint) -> Result<(
     }
     let mut row = match row {
         Some(row) => row,
-        None => ThreadRow::add(connection, &new.thread).map_err(refused)?,
+        None => {
+            database.check_unused(&new.thread)?;
+            ThreadRow::add(connection, &new.thread).map_err(refused)?
+        }
     };
     let id = CheckpointId(id.into());
     let key = row.key.checkpoint(id).expect("the id is small");

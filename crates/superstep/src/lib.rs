@@ -37,10 +37,10 @@ pub mod prelude {
     pub use superstep_graph::{
         Answers, CheckpointId, Checkpointer, Command, CompileError, CompiledGraph, Cx, Durability, END,
         Event, FailureKind, Fatal, History, Input, Interrupt, JsonChannels, JsonState, JsonUpdate, Log,
-        MemoryCheckpointer, MemoryStore, NodeError, NodeFailure, NodeOptions, NodeRef, OnUnfinished, Outcome,
-        Question, ReduceError, Reducer, Retries, RetryPolicy, Route, RoutingRef, RunError, RunOptions,
-        RunStream, START, State, StateGraph, Status, Store, StreamMode, Streaming, Thread, ThreadId, View,
-        WorkerRef,
+        MemoryCheckpointer, MemoryStore, NodeError, NodeFailure, NodeOptions, NodeRef, OnExisting,
+        OnUnfinished, Outcome, Question, ReduceError, Reducer, Retries, RetryPolicy, Route, RoutingRef,
+        RunError, RunOptions, RunStream, START, State, StateGraph, Status, Store, StreamMode, Streaming,
+        Thread, ThreadId, View, WorkerRef,
         node::{CachePolicy, OnCancel},
     };
 

@@ -141,6 +141,11 @@ pub trait Wrapper: Send + Sync + 'static {
         self.store().names()
     }
 
+    /// See [`Checkpointer::orphans`].
+    fn orphans(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        self.store().orphans()
+    }
+
     /// See [`Checkpointer::history`].
     fn history(
         &self,
@@ -285,6 +290,10 @@ impl<W: Wrapper> Checkpointer for Wrapped<W> {
 
     fn names(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
         self.0.names()
+    }
+
+    fn orphans(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        self.0.orphans()
     }
 
     fn history(

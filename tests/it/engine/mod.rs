@@ -1,6 +1,7 @@
 //! The scenarios of the engine, by number.
 
 mod answers;
+mod begin_once;
 mod bound;
 mod cache;
 mod cancel;
@@ -29,6 +30,7 @@ mod incomplete;
 mod interrupts;
 mod joins;
 mod json_state;
+mod leftovers;
 mod lints;
 mod memories;
 mod memory_edits;

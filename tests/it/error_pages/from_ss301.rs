@@ -5,7 +5,7 @@ use std::{fs::File, io::BufReader, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use serde_json::json;
 use superstep::{
-    Checkpointer, Cx, MemoryCheckpointer, MemoryStore, START, State, Store, ThreadId,
+    Checkpointer, Cx, MemoryCheckpointer, MemoryStore, OnExisting, START, State, Store, ThreadId,
     checkpoint::{
         AppliedTask, Commit, Source,
         text::{self, ExportOptions},
@@ -251,9 +251,15 @@ async fn ss310() -> Done {
         Ok(())
     })
     .await;
+    fails("SS310", async {
+        graph.thread("support-17").on_existing(OnExisting::Refuse).run(Chat::update()).await?;
+        Ok(())
+    })
+    .await;
 
     graph.thread("support-18").delete().await?;
     graph.thread("support-17").copy_to("support-18").await?;
+    graph.thread("support-17").on_existing(OnExisting::Resume).run(Chat::update()).await?;
     Ok(())
 }
 

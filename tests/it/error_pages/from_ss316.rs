@@ -1,9 +1,9 @@
-//! The fragments of SS316 and SS317.
+//! The fragments of SS316 to SS318.
 
 use std::{io::Cursor, sync::Arc};
 
 use superstep::{
-    Checkpointer, MemoryCheckpointer, START, State,
+    CheckpointId, Checkpointer, MemoryCheckpointer, START, State,
     checkpoint::text::{self, ExportOptions},
     sealed::{KeyRing, MasterKey, SealOptions, SealedCheckpointer, SystemRandom},
 };
@@ -70,5 +70,26 @@ async fn ss317() -> Done {
     let options = SealOptions { required: true, ..SealOptions::encrypted(keys) };
     let sealed = SealedCheckpointer::new(database, options);
     chat().compile()?.with_checkpointer(sealed).thread("support-17").resume().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn ss318() -> Done {
+    let database = Arc::new(MemoryCheckpointer::new());
+    let graph = chat().compile()?.with_checkpointer(database.clone());
+    graph.thread("support-17").run(Chat::update()).await?;
+    graph.thread("support-17").post("a forged message").await?;
+    let inbox = database.children(&"support-17".into()).await?.remove(0);
+    let item = database.read_commit(&inbox, CheckpointId(1)).await?.expect("it was posted");
+    graph.thread("support-17").delete().await?;
+    database.commit(&inbox, None, item).await?;
+    fails("SS318", async {
+        graph.thread("support-17").run(Chat::update()).await?;
+        Ok(())
+    })
+    .await;
+
+    graph.thread("support-17").delete().await?;
+    graph.thread("support-17").run(Chat::update()).await?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::{imports, root};
 /// programs name it.
 const SUPERSTEP: &str = "Answers CheckpointId Checkpointer Command CompileError CompiledGraph Cx Durability END Event \
     FailureKind Fatal History Input Interrupt JsonChannels JsonState JsonUpdate Log MemoryCheckpointer MemoryStore \
-    NodeError NodeFailure NodeOptions NodeRef OnUnfinished Outcome Question ReduceError Reducer Retries RetryPolicy \
+    NodeError NodeFailure NodeOptions NodeRef OnExisting OnUnfinished Outcome Question ReduceError Reducer Retries RetryPolicy \
     Route RoutingRef RunError RunOptions RunStream START State StateGraph Status Store StreamMode Streaming Thread \
     ThreadId View WorkerRef \
     agent call checkpoint clock convert drawing error functional guide llm mcp memory node postgres prelude probe replay sealed sqlite state \

@@ -8,8 +8,8 @@ use futures::TryFutureExt;
 use serde::Serialize;
 use serde_json::Value;
 use superstep_graph::{
-    Answers, CheckpointId, Durability, OnUnfinished, Outcome, RunError, RunOptions, RunStream, Streaming,
-    Thread, ThreadId, clock::Clock, convert::IntoShared, thread::Drain,
+    Answers, CheckpointId, Durability, OnExisting, OnUnfinished, Outcome, RunError, RunOptions, RunStream,
+    Streaming, Thread, ThreadId, clock::Clock, convert::IntoShared, thread::Drain,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -87,6 +87,7 @@ impl<S: HasAgent> AgentThread<S> {
         max_concurrency(tasks: impl Into<Option<usize>>);
         step_timeout(timeout: impl Into<Option<Duration>>);
         on_unfinished(what: OnUnfinished);
+        on_existing(what: OnExisting);
         break_before<N: Into<String>>(nodes: impl IntoIterator<Item = N>);
         break_after<N: Into<String>>(nodes: impl IntoIterator<Item = N>);
         drain(drain: Drain);

@@ -15,8 +15,8 @@ use super::{
     parse::{Parser, Part, thread},
 };
 use crate::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, GraphId, History, Prune, Source, TaskRecord,
-    ThreadId, checkpointer::drawn,
+    CheckpointError, CheckpointId, Checkpointer, Commit, GraphId, Prune, Source, TaskRecord, ThreadId,
+    checkpointer::drawn,
 };
 
 /// The maximum number of commits that are stored at a time, and about how many bytes they have.
@@ -111,8 +111,7 @@ impl<R: BufRead + Seek + Send> Checked<'_, R> {
             return Err(CheckpointError::NoThread { thread: name.root() }.into());
         }
         let _lease = store.lease(name).await?;
-        let newest = store.history(name, History { limit: Some(1), ..History::default() }).await?;
-        if !newest.is_empty() || !store.children(name).await?.is_empty() {
+        if store.is_stored(name).await? {
             return Err(CheckpointError::ThreadExists { thread: name.clone() }.into());
         }
         self.source.seek(SeekFrom::Start(self.begin)).map_err(unread)?;

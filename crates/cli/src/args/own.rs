@@ -159,6 +159,9 @@ pub(crate) struct OwnRunArgs {
     /// Start from this checkpoint of the thread, on a new branch, instead of from its newest one.
     #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint, requires = "thread")]
     pub(crate) from: Option<u64>,
+    /// Refuse if the thread exists already, also a finished one.
+    #[arg(long, requires = "thread", conflicts_with_all = ["from", "discard"])]
+    pub(crate) new: bool,
     /// Discard the pending tasks of an unfinished thread instead of refusing.
     #[arg(long)]
     pub(crate) discard: bool,

@@ -167,6 +167,9 @@ pub(crate) struct AgentArgs {
 pub(crate) struct TurnArgs {
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
+    /// Continue the thread although it was set back, replaced or deleted since your last run.
+    #[arg(long)]
+    pub(crate) trust: bool,
     /// Do not use a long-term memory; stored with the thread.
     #[arg(long)]
     pub(crate) no_memory: bool,

@@ -8,7 +8,7 @@ use crate::args::shared::KeepArgs;
 #[derive(Subcommand, Debug)]
 pub(crate) enum DbCommand<D: Args> {
     /// Read every thread whole and verify the file, and list what is damaged.
-    Check(D),
+    Check(DbCheckArgs<D>),
     /// Show the size of the database, and the threads with the most checkpoints.
     Stats(D),
     /// Convert the tables of an older superstep; every command that writes does so, too.
@@ -21,6 +21,15 @@ pub(crate) enum DbCommand<D: Args> {
     Key,
     /// Encrypt the data keys of all threads and items with the key in SUPERSTEP_KEY, in place of those in SUPERSTEP_OLD_KEY.
     Rekey(D),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DbCheckArgs<D: Args> {
+    /// Accept the threads that were set back, replaced or deleted since your last runs as they are.
+    #[arg(long)]
+    pub(crate) trust: bool,
+    #[command(flatten)]
+    pub(crate) database: D,
 }
 
 #[derive(Args, Debug)]

@@ -14,9 +14,12 @@ use superstep::{
 use crate::{
     args::{
         shared::DatabaseArgs,
-        storage::{DbCommand, DbPruneArgs},
+        storage::{DbCheckArgs, DbCommand, DbPruneArgs},
     },
-    commands::{keys, thread_admin, threads::heads},
+    commands::{
+        keys, thread_admin,
+        threads::{heads, orphans},
+    },
     config::location::{Location, is_unreadable},
     output::{
         exit::{Exit, Failure},
@@ -31,7 +34,9 @@ const MAX_LISTED: usize = 10;
 /// Runs a command for a whole database.
 pub(crate) async fn run(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failure> {
     match command {
-        DbCommand::Check(args) => check(&Location::new(args.location)?, args.json).await,
+        DbCommand::Check(DbCheckArgs { trust, database }) => {
+            check(&Location::new(database.location)?, trust, database.json).await
+        }
         DbCommand::Stats(args) => stats(&Location::new(args.location)?, args.json).await,
         DbCommand::Migrate(args) => migrate(&Location::new(args.location)?, args.json).await,
         DbCommand::Vacuum(args) => vacuum(&Location::new(args.location)?, args.json).await,
@@ -47,13 +52,24 @@ pub(crate) async fn run(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failur
     }
 }
 
-/// Reads every thread whole, and lists the damaged ones.
-pub(crate) async fn check(location: &Location, json: bool) -> Result<Exit, Failure> {
+/// Reads every thread whole, and lists the damaged ones. With `trust`, those that were set back are accepted.
+pub(crate) async fn check(location: &Location, trust: bool, json: bool) -> Result<Exit, Failure> {
     let store = location.existing_database()?;
     let (mut damages, names) = (Vec::new(), store.names().await?);
     if let Err(error) = store.verify().await {
         damages.push((None, damage(error)?));
     }
+    let set_back = location.all_set_back(&*store, trust).await?;
+    let accept = location.command("db check", &["--trust"]);
+    for (thread, what) in &set_back {
+        match trust {
+            true => print_note(&format!("accepted as it is: {what}")),
+            false => damages
+                .push((Some(thread), format!("{what}; restore it, or accept it as it is with `{accept}`"))),
+        }
+    }
+    let orphans = orphans(&*store).await?;
+    damages.extend(orphans.iter().map(|(thread, error)| (Some(thread), error.to_string())));
     let mut checkpoints = 0;
     for name in &names {
         match export_to(&*store, name, &ExportOptions::default(), &mut std::io::sink()).await {
@@ -76,7 +92,8 @@ pub(crate) async fn check(location: &Location, json: bool) -> Result<Exit, Failu
             for (_, error) in &damages {
                 text += &format!("damaged: {}\n", printable_line(error));
             }
-            let intact = names.len() - damages.iter().filter(|(thread, _)| thread.is_some()).count();
+            let is_intact = |name: &&ThreadId| damages.iter().all(|(thread, _)| *thread != Some(*name));
+            let intact = names.iter().filter(is_intact).count();
             let read = format!("{} and {}", count(intact, "thread"), count(checkpoints, "checkpoint"));
             text + &match damages.len() {
                 0 => format!("{read} are intact\n"),

@@ -2,7 +2,9 @@
 
 use std::io::{self, IsTerminal, Read};
 
-use superstep::{CheckpointId, OnUnfinished, ThreadId, agent::AgentOutcome, checkpoint::CheckpointError};
+use superstep::{
+    CheckpointId, OnExisting, OnUnfinished, ThreadId, agent::AgentOutcome, checkpoint::CheckpointError,
+};
 
 use crate::{
     args::{
@@ -28,7 +30,7 @@ const MAX_PROMPT_BYTES: u64 = 1 << 20;
 
 /// Replies to a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
-    let RunArgs { prompt, stdin, thread, user, from, discard, location, turn } = args;
+    let RunArgs { prompt, stdin, thread, user, from, new, discard, location, turn } = args;
     let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
     let prompt = read_prompt(prompt, stdin)?;
     let location = Location::new(location)?;
@@ -38,12 +40,16 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
         Some(name) => name.into(),
         None => fresh_thread(&*store).await?,
     };
+    if !is_fresh {
+        location.check_anchor(&*store, &thread, turn.trust).await?;
+    }
     let checkpoint = from.map(CheckpointId);
     let purpose = Purpose::Turn { user, from: checkpoint };
     let mut setup = Setup::new(&location, store, thread, purpose, &turn).await?;
     setup.is_fresh = is_fresh;
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
-    let options = setup.options()?.on_unfinished(on_unfinished).at(checkpoint);
+    let on_existing = if new { OnExisting::Refuse } else { OnExisting::Accept };
+    let options = setup.options()?.on_unfinished(on_unfinished).on_existing(on_existing).at(checkpoint);
     let mut input = setup.agent.input(&prompt);
     if let Some(user) = &setup.basis.user {
         input = input.user_id(user.as_str());
@@ -73,6 +79,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     let thread: ThreadId = thread.into();
     // Checked first: a missing thread must not create a database.
     let Some(store) = location.find()? else { return Err(unknown) };
+    location.check_anchor(&*store, &thread, turn.trust).await?;
     match store.load(&thread, None).await {
         Ok(None) => return Err(unknown),
         // An older checkpoint is the remedy for a damaged one.

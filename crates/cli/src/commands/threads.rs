@@ -101,7 +101,7 @@ pub(crate) async fn threads(args: DatabaseArgs) -> Result<Exit, Failure> {
             printable_line(thread.as_str()),
             head.as_ref().map_or_else(|| "-".to_owned(), |head| head.id.to_string()),
             head.as_ref().map_or_else(|| "-".to_owned(), |head| time(head.created_ms)),
-            standing.as_ref().map_or_else(|_| "cannot be read".to_owned(), ThreadStatus::status),
+            standing.as_ref().map_or_else(|failure| unread(failure).to_owned(), ThreadStatus::status),
         ]);
     }
     print(&formatted(table))
@@ -119,9 +119,34 @@ pub(crate) fn head_json(thread: &ThreadId, head: Option<&CheckpointMeta>) -> Val
     })
 }
 
+/// Returns the status of a thread that cannot be read.
+pub(crate) fn unread(failure: &Failure) -> &'static str {
+    if failure.exit == Exit::Thread { "has no checkpoints" } else { "cannot be read" }
+}
+
+/// Returns the errors of the threads without checkpoints of which something else is stored.
+pub(crate) async fn orphans(
+    store: &dyn Checkpointer,
+) -> Result<Vec<(ThreadId, CheckpointError)>, CheckpointError> {
+    let mut orphans = Vec::new();
+    for thread in store.orphans().await? {
+        let children = store.children(&thread).await?;
+        orphans.push((thread.clone(), CheckpointError::Leftovers { thread, children }));
+    }
+    Ok(orphans)
+}
+
 /// Returns the threads with their heads, the newest first, and those that cannot be read last. A note reports the first missing
 /// key.
 pub(crate) async fn heads(
+    store: &dyn Checkpointer,
+) -> Result<Vec<(ThreadId, Result<CheckpointMeta, CheckpointError>)>, Failure> {
+    let mut heads = readable_heads(store).await?;
+    heads.extend(orphans(store).await?.into_iter().map(|(thread, error)| (thread, Err(error))));
+    Ok(heads)
+}
+
+async fn readable_heads(
     store: &dyn Checkpointer,
 ) -> Result<Vec<(ThreadId, Result<CheckpointMeta, CheckpointError>)>, Failure> {
     match store.threads().await {

@@ -323,15 +323,15 @@ impl Location {
         )
     }
 
-    /// Opens the database to change threads of it, which must all exist.
+    /// Opens the database to change threads of it, of which something must be stored.
     ///
     /// # Errors    A thread is unknown. Nothing is created then, not even a database.
     pub(crate) async fn change(&self, threads: &[&str]) -> Result<Arc<dyn Checkpointer>, Failure> {
         for thread in threads {
             let Some(store) = self.find()? else { return Err(self.unknown(thread)) };
-            match store.load(&ThreadId::from(*thread), None).await {
-                Ok(None) => return Err(self.unknown(thread)),
-                Ok(Some(_)) => {}
+            match store.is_stored(&ThreadId::from(*thread)).await {
+                Ok(false) => return Err(self.unknown(thread)),
+                Ok(true) => {}
                 // It exists, and can be deleted.
                 Err(error) if is_unreadable(&error) => {}
                 Err(error) => return Err(error.into()),

@@ -3,6 +3,7 @@
 //! Start at [`configuration::Configuration`].
 
 mod agent;
+pub(crate) mod anchor;
 pub(crate) mod configuration;
 mod database;
 pub(crate) mod discover;

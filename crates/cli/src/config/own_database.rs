@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "postgres")]
 use superstep::postgres::PostgresOptions;
-use superstep::{Checkpointer, ThreadId};
+use superstep::{Checkpointer, ThreadId, checkpoint::CheckpointError};
 
 #[cfg(feature = "postgres")]
 use crate::config::encryption;
@@ -23,7 +23,7 @@ const WHOLE: &str = "";
 impl Location {
     /// Opens the database to run nodes, and creates it if absent. With `trust` it is the user's own from then on.
     ///
-    /// # Errors    Those of [`check_own`](Self::check_own) for the thread to run.
+    /// # Errors    Those of [`check_own`](Self::check_own) and [`check_anchor`](Self::check_anchor) for the thread to run.
     pub(crate) async fn open_to_run(
         &self,
         thread: Option<&ThreadId>,
@@ -31,7 +31,10 @@ impl Location {
     ) -> Result<Arc<dyn Checkpointer>, Failure> {
         let (store, is_new) = self.open_or_create()?;
         match thread {
-            Some(thread) => self.check_own(&*store, thread, is_new || trust).await?,
+            Some(thread) => {
+                self.check_own(&*store, thread, is_new || trust).await?;
+                self.check_anchor(&*store, thread, trust).await?;
+            }
             None if is_new || trust => self.record_own()?,
             None => {}
         }
@@ -94,11 +97,15 @@ impl Location {
             decided.trust()?;
             return self.record_own();
         }
-        if store.load(thread, None).await?.is_none() {
+        match store.load(thread, None).await? {
+            Some(_) => self.check_stored(&decided, thread),
+            None if store.is_stored(thread).await? => {
+                let children = store.children(thread).await?;
+                Err(CheckpointError::Leftovers { thread: thread.clone(), children }.into())
+            }
             // An import that failed may have left its mark.
-            return decided.trust();
+            None => decided.trust(),
         }
-        self.check_stored(&decided, thread)
     }
 
     /// Rejects the thread of a job like [`check_own`](Self::check_own), but decides nothing: the thread may be about to be imported.
@@ -142,7 +149,7 @@ impl Location {
         from: &ThreadId,
         to: &ThreadId,
     ) -> Result<(), Failure> {
-        if self.decided(from)?.is_imported() && store.load(to, None).await?.is_none() {
+        if self.decided(from)?.is_imported() && !store.is_stored(to).await? {
             self.mark_imported(to)?;
         }
         Ok(())

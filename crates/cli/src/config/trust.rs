@@ -40,6 +40,7 @@ use superstep::{
 
 use crate::{
     config::{
+        anchor::Anchor,
         place::Db,
         private,
         remembered::Remembered,
@@ -90,11 +91,20 @@ struct Record {
     /// `true` if the thread is from a file, and the user has not trusted it since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     imported: bool,
+    /// The newest checkpoint after the user's last run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    anchor: Option<Anchor>,
+    /// `true` if the anchor is of another file that had this name.
+    #[serde(skip)]
+    is_of_other_file: bool,
 }
 
 impl Record {
     /// Changes it, and drops what is too old.
     fn change(&mut self, change: impl FnOnce(&mut Self)) {
+        if std::mem::take(&mut self.is_of_other_file) {
+            self.anchor = None;
+        }
         change(self);
         shorten(&mut self.settings);
         shorten(&mut self.folders);
@@ -122,18 +132,7 @@ impl Decided {
     pub(crate) fn about(database: &Db, thread: &str) -> Result<Arc<Self>, Failure> {
         // A killed import leaves a thread that nothing was recorded about.
         let imported = text::is_unfinished(&ThreadId::from(thread));
-        let (real, identity) = match database {
-            Db::File(file) => {
-                let real = file.canonicalize().ok();
-                let identity = real.as_ref().and_then(|real| identity(&fs::metadata(real).ok()?));
-                (real, identity)
-            }
-            Db::Server(server) => {
-                let identity = server.identity()?.map(|identity| format!("{SERVER}{identity}").into());
-                (identity, Some(server.name().to_owned()))
-            }
-        };
-        let (Some(real), Some(file)) = (real, identity) else {
+        let Some((real, file)) = place_of(database)? else {
             let record = Record { thread: thread.to_owned(), imported, ..Record::default() };
             return Ok(Arc::new(Self::new(None, record)));
         };
@@ -291,7 +290,41 @@ impl Decided {
             record.answers.clear();
             record.used.clear();
             record.begun.clear();
+            record.anchor = None;
         })
+    }
+
+    /// Returns the newest checkpoint after the user's last run, and whether the database is still the same file.
+    pub(super) fn anchor(&self) -> Option<(Anchor, bool)> {
+        let record = self.record();
+        record.anchor.clone().map(|anchor| (anchor, !record.is_of_other_file))
+    }
+
+    /// Records the newest checkpoint after a run.
+    pub(super) fn set_anchor(&self, anchor: Option<Anchor>) -> Result<(), Failure> {
+        self.store(|record| record.anchor = anchor)
+    }
+
+    /// Returns the threads of a database with such a checkpoint, by name.
+    pub(super) fn anchored(database: &Db) -> Result<Vec<ThreadId>, Failure> {
+        let (Some((database, _)), Some(folder)) = (place_of(database)?, state_folder::folder()) else {
+            return Ok(Vec::new());
+        };
+        let files = match fs::read_dir(folder.join("threads")) {
+            Ok(files) => files,
+            Err(_) => return Ok(Vec::new()),
+        };
+        let (database, mut threads) = (database.to_string_lossy().into_owned(), Vec::new());
+        for place in
+            files.flatten().map(|file| file.path()).filter(|place| place.extension() == Some("json".as_ref()))
+        {
+            // A file that cannot be read is an error of its own thread.
+            let record = fs::read(place).ok().and_then(|text| serde_json::from_slice::<Record>(&text).ok());
+            let record = record.filter(|record| record.database == database && record.anchor.is_some());
+            threads.extend(record.map(|record| ThreadId::from(record.thread)));
+        }
+        threads.sort_unstable();
+        Ok(threads)
     }
 
     /// Takes the list of database settings ignored since the last call.
@@ -389,6 +422,21 @@ impl Trust for Decided {
     }
 }
 
+/// Returns the path of a database in a file, or the identity of one on a server, and the identity of the file or the name of the
+/// server; `None` for a database in memory.
+fn place_of(database: &Db) -> Result<Option<(PathBuf, String)>, Failure> {
+    Ok(match database {
+        Db::File(file) => {
+            let real = file.canonicalize().ok();
+            let identity = real.as_ref().and_then(|real| identity(&fs::metadata(real).ok()?));
+            real.zip(identity)
+        }
+        Db::Server(server) => {
+            server.identity()?.map(|identity| (format!("{SERVER}{identity}").into(), server.name().to_owned()))
+        }
+    })
+}
+
 /// Returns the identity of a file: its inode and creation time, which a copy does not share.
 #[cfg(unix)]
 fn identity(file: &fs::Metadata) -> Option<String> {
@@ -470,6 +518,8 @@ fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
         false if is_same && record.database.starts_with(SERVER) => {
             Record { imported: record.imported || empty.imported, ..empty.clone() }
         }
+        // A copy of an earlier state may have been put into its place.
+        false if is_same => Record { anchor: record.anchor, is_of_other_file: true, ..empty.clone() },
         false => empty.clone(),
     })
 }

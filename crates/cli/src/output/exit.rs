@@ -110,6 +110,7 @@ impl From<CheckpointError> for Failure {
             CheckpointError::Busy { .. }
             | CheckpointError::Conflict { .. }
             | CheckpointError::LeaseLost { .. }
+            | CheckpointError::Leftovers { .. }
             | CheckpointError::NoThread { .. }
             | CheckpointError::ThreadExists { .. } => Exit::Thread,
             _ => Exit::Database,

@@ -21,8 +21,9 @@ use crate::{
 };
 
 impl Setup<'_> {
-    /// Dreams if the turn is done and a dream is due, then shuts down the servers.
+    /// Records the end of the thread, dreams if the turn is done and a dream is due, then shuts down the servers.
     pub(crate) async fn close(&self, exit: Result<Exit, Failure>) -> Result<Exit, Failure> {
+        self.location.anchor(&*self.store, self.thread(), &exit).await;
         if let (Ok(Exit::Ok), Some(dreams)) = (&exit, &self.dreams) {
             after_turn(dreams, &self.basis, &self.cancel, &mut *self.output()).await;
         }

@@ -13,7 +13,7 @@ pub(crate) async fn fresh_thread(store: &dyn Checkpointer) -> Result<ThreadId, F
     let mut rng = seeded_rng()?;
     loop {
         let thread = thread_name(SystemClock.now_ms(), rng.random()).into();
-        if store.load(&thread, None).await?.is_none() {
+        if !store.is_stored(&thread).await? {
             return Ok(thread);
         }
     }

@@ -303,6 +303,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) is_fresh: bool,
     pub(crate) turn: &'a TurnArgs,
     pub(crate) agent: Agent,
+    pub(super) store: Arc<dyn Checkpointer>,
     pub(super) dreams: Option<Dreams>,
     pub(crate) servers: Vec<Arc<McpServer>>,
     pub(crate) cancel: CancellationToken,
@@ -359,7 +360,7 @@ impl<'a> Setup<'a> {
         let models = models.replay_tools(replay_tools);
         let agent = with_tools(models, tools, &servers, configuration, cwd, turn.yes)?;
         let (is_fresh, cancel) = (false, CancellationToken::new());
-        Ok(Self { location, basis, is_fresh, turn, agent, dreams, servers, cancel })
+        Ok(Self { location, basis, is_fresh, turn, agent, store, dreams, servers, cancel })
     }
 
     pub(crate) fn thread(&self) -> &ThreadId {

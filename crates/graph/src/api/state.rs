@@ -21,7 +21,7 @@ pub struct StateSnapshot<S: State> {
     /// The state. At the head it includes the updates of finished tasks of an incomplete superstep; updates
     /// that cannot be folded are errors of their tasks.
     pub values: S,
-    /// The pending nodes.
+    /// The pending nodes. Empty if the thread is [finished](Self::is_finished), and if it does not [exist](Self::exists).
     pub next: Vec<NodeName>,
     /// The checkpoint's tasks and their records.
     pub tasks: Vec<TaskSnapshot<S>>,
@@ -32,6 +32,18 @@ pub struct StateSnapshot<S: State> {
     pub graph: Option<GraphId>,
     /// The names of stored channels that this state does not have. They are retained if the thread continues.
     pub unknown: Vec<String>,
+}
+
+impl<S: State> StateSnapshot<S> {
+    /// Returns whether the thread exists. [`next`](Self::next) is empty for an unknown thread as for a finished one.
+    pub fn exists(&self) -> bool {
+        self.checkpoint.is_some()
+    }
+
+    /// Returns whether the thread exists and has no pending nodes.
+    pub fn is_finished(&self) -> bool {
+        self.exists() && self.next.is_empty()
+    }
 }
 
 /// A task of a checkpoint.
@@ -114,7 +126,7 @@ impl<S: State> Restored<S> {
 
 impl<S: State> Thread<S> {
     /// Returns the state at the head, or at the checkpoint named by [`at`](Self::at). A thread that never ran has the
-    /// initial state and no pending tasks.
+    /// initial state and no pending tasks, and does not [exist](StateSnapshot::exists).
     ///
     /// # Errors
     /// [`RunError::UnknownCheckpoint`], [`RunError::OtherGraph`], or the error of the checkpointer or the state;

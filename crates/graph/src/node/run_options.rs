@@ -74,6 +74,35 @@ macro_rules! run_options {
             $self.with(|options| options.on_unfinished = what)
         }
 
+        /// Decides about a new input if the thread is stored already, finished or not. The decision is atomic among all tasks and
+        /// processes, by the thread's lease: while one of them runs the thread, the others are refused as busy.
+        ///
+        /// Use it if the name of the thread stands for the work, such as an order, and [`input_id`](Self::input_id) if a thread takes
+        /// many inputs, each of which may be repeated.
+        ///
+        /// ```
+        /// # use superstep_graph::{CompiledGraph, END, MemoryCheckpointer, OnExisting, START, State, StateGraph};
+        /// # #[derive(State, Clone, Debug, Default)]
+        /// # struct Order { #[channel(sum)] charged: i64 }
+        /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+        /// # let mut graph = StateGraph::<Order>::new("order");
+        /// # let charge = graph.add_node("charge", async |_, _| Order::update().charged(5));
+        /// # graph.add_edge(START, charge);
+        /// # graph.add_edge(charge, END);
+        /// # let graph = graph.compile()?.with_checkpointer(MemoryCheckpointer::new());
+        /// let order = graph.thread("order-17").on_existing(OnExisting::Resume);
+        /// order.run(Order::update()).await?;
+        /// assert_eq!(order.run(Order::update()).await?.state.charged, 5);
+        /// assert!(order.on_existing(OnExisting::Refuse).run(Order::update()).await.is_err());
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// # })?;
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn on_existing($($receiver)+, what: crate::OnExisting) -> Self {
+            $self.with(|options| options.on_existing = what)
+        }
+
         /// Stops before any of these nodes runs; `*` is every node. An error handler is never planned, so it cannot be among them.
         #[must_use = "the options take effect when something runs with them"]
         pub fn break_before<N: Into<String>>($($receiver)+, nodes: impl IntoIterator<Item = N>) -> Self {
@@ -207,6 +236,7 @@ pub struct RunOptions {
     pub(crate) max_concurrency: Option<usize>,
     pub(crate) step_timeout: Option<Duration>,
     pub(crate) on_unfinished: OnUnfinished,
+    pub(crate) on_existing: OnExisting,
     pub(crate) answers: Answers,
     pub(crate) breakpoints: Breakpoints,
     pub(crate) drain: Drain,
@@ -231,6 +261,19 @@ pub enum OnUnfinished {
     Refuse,
     /// Drop the tasks, emit [`Event::Discarded`](crate::Event::Discarded), and start at `START`.
     Discard,
+}
+
+/// The treatment of a new input on a thread that is stored already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnExisting {
+    /// Accept it as the thread's next one, if the thread is finished; see [`OnUnfinished`].
+    #[default]
+    Accept,
+    /// Reject it with [`CheckpointError::ThreadExists`](crate::checkpoint::CheckpointError::ThreadExists).
+    Refuse,
+    /// Drop it, run the pending tasks, if any, and return the outcome of the thread as it is then, as
+    /// [`resume`](crate::Thread::resume) does.
+    Resume,
 }
 
 /// Nodes at which a run stops, by name; `*` is every node. A run that starts at a breakpoint passes it.
@@ -267,12 +310,13 @@ impl RunOptions {
         Self { call_observer: Some(observer), ..self }
     }
 
-    /// Returns the options for another thread, or for none: without the start checkpoint, the id of the input, answers and
-    /// breakpoints, which belong to the former one. The metadata remains.
+    /// Returns the options for another thread, or for none: without the start checkpoint, the id of the input, the decision about an
+    /// existing thread, answers and breakpoints, which belong to the former one. The metadata remains.
     #[must_use]
     pub fn for_other_thread(self, thread: Option<ThreadId>) -> Self {
         let (answers, breakpoints) = (Answers::new(), Breakpoints::default());
-        Self { thread, checkpoint: None, answers, breakpoints, input_id: None, ..self }
+        let on_existing = OnExisting::default();
+        Self { thread, checkpoint: None, answers, breakpoints, input_id: None, on_existing, ..self }
     }
 
     /// Returns the thread of the run.
@@ -330,6 +374,7 @@ impl Default for RunOptions {
             max_concurrency: None,
             step_timeout: None,
             on_unfinished: OnUnfinished::default(),
+            on_existing: OnExisting::default(),
             answers: Answers::new(),
             breakpoints: Breakpoints::default(),
             drain: Drain::new(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use superstep_checkpoint::{Lease, Source, TaskRecord, internal::own::INPUT};
+use superstep_checkpoint::{CheckpointError, Lease, Source, TaskRecord, internal::own::INPUT};
 use superstep_engine::{ChannelSet, Control, NodeName, Report, RestoreError, START, TaskId};
 use superstep_state::Update;
 
@@ -14,7 +14,7 @@ use super::{
     task_result::FinishedTask,
 };
 use crate::{
-    Answers, Checkpointer, Event, OnUnfinished, RunError, RunOptions, State, ThreadId,
+    Answers, Checkpointer, Event, OnExisting, OnUnfinished, RunError, RunOptions, State, ThreadId,
     journal::{
         memories::{Bound, head},
         task_origin::Origins,
@@ -56,6 +56,18 @@ impl<S: State> Driver<S> {
         let thread = config.thread.clone();
         let thread = thread.ok_or_else(|| RunError::NoThread { graph: self.graph.name.clone() })?;
         let lease = checkpointer.lease(&thread).await?;
+        let run_input = match run_input {
+            RunInput::Input(_)
+                if config.on_existing != OnExisting::Accept
+                    && head(&*checkpointer, &thread).await?.is_some() =>
+            {
+                if config.on_existing == OnExisting::Refuse {
+                    return Err(RunError::from(CheckpointError::ThreadExists { thread }).into());
+                }
+                RunInput::Nothing
+            }
+            other => other,
+        };
         let (Some(id), RunInput::Input(input)) = (&config.input_id, &run_input) else {
             return self.begin_leased(checkpointer, thread, Some(lease), run_input, config).await;
         };

@@ -1,10 +1,18 @@
 //! The threads of subgraphs.
 
-use superstep_graph::{CheckpointId, ThreadId, checkpoint::Segment};
+use std::io::Cursor;
+
+use superstep_graph::{
+    CheckpointId, ThreadId,
+    checkpoint::{CheckpointError, Segment, text::import},
+};
 
 use super::{
     cases,
-    fixture::{ONE, Store, TWO, failed, history, known, line, load, record, task, updates},
+    fixture::{
+        ONE, Store, TWO, exported, failed, history, known, line, load, plain, record, superstep, task,
+        updates,
+    },
 };
 
 cases![
@@ -14,6 +22,7 @@ cases![
     a_deleted_subgraph_is_deleted_with_its_subgraphs,
     a_thread_begins_again_without_its_old_subgraphs,
     a_rejected_subgraph_is_not_stored,
+    a_new_thread_continues_nothing_that_is_left_below_its_name,
 ];
 
 fn child(of: &ThreadId, node: &str, slot: u32) -> ThreadId {
@@ -108,8 +117,52 @@ async fn a_rejected_subgraph_is_not_stored(store: Store) {
     line(&store, &thread, &["1"]).await;
     let sub = child(&thread, "sub", 0);
     assert!(store.record(&task(&sub, ONE, 0), failed(1)).await.is_err());
-    assert!(store.commit(&sub, None, super::fixture::plain(Some(ONE))).await.is_err());
-    assert!(store.commit(&sub, Some(ONE), super::fixture::plain(Some(ONE))).await.is_err());
+    assert!(store.commit(&sub, None, plain(Some(ONE))).await.is_err());
+    assert!(store.commit(&sub, Some(ONE), plain(Some(ONE))).await.is_err());
     assert_eq!(children(&store, &thread).await, []);
     assert_eq!(store.load(&sub, None).await.expect("load"), None);
+}
+
+async fn a_new_thread_continues_nothing_that_is_left_below_its_name(store: Store) {
+    let [orphan, kept] = [ThreadId::from("t"), ThreadId::from("t ")];
+    let left = [own(&orphan, "$inbox"), child(&orphan, "pay", 0)];
+    for thread in [&left[0], &left[1], &kept, &child(&kept, "pay", 0)] {
+        line(&store, thread, &["1", "2"]).await;
+    }
+    record(&store, &task(&left[1], TWO, 0), failed(1)).await;
+    let before = known(&store, &[&left[0], &left[1], &kept]).await;
+    for _ in 0..2 {
+        let began = store.commit(&orphan, None, superstep(None, &["1"])).await;
+        assert_leftovers(began.map(drop), &orphan, &left);
+        let began = store.commit_all(&orphan, None, vec![superstep(None, &["1"]), plain(Some(ONE))]).await;
+        assert_leftovers(began, &orphan, &left);
+    }
+    assert!(store.copy(&kept, &orphan).await.is_err());
+    let text = exported(&store, &kept).await.replacen("\"t \"", "\"t\"", 1);
+    assert!(import(&*store, &mut Cursor::new(text)).await.is_err());
+    assert_eq!(known(&store, &[&left[0], &left[1], &kept]).await, before);
+    assert_eq!(load(&store, &left[1], None).await.tasks, [(0, failed(1))]);
+    for (thread, is_stored) in [(&orphan, true), (&kept, true), (&"u".into(), false)] {
+        assert_eq!(store.is_stored(thread).await.expect("it can be looked up"), is_stored, "{thread}");
+    }
+    assert_eq!(orphans(&store).await, [orphan.clone()]);
+    store.delete(&orphan).await.expect("what is left can be deleted");
+    assert_eq!(orphans(&store).await, []);
+    assert!(!store.is_stored(&orphan).await.expect("it can be looked up"));
+    assert_eq!(line(&store, &orphan, &["1"]).await, Some(ONE));
+    assert_eq!(children(&store, &orphan).await, []);
+}
+
+async fn orphans(store: &Store) -> Vec<ThreadId> {
+    store.orphans().await.expect("threads without checkpoints can be listed")
+}
+
+#[track_caller]
+fn assert_leftovers(began: Result<(), CheckpointError>, on: &ThreadId, left: &[ThreadId]) {
+    match began {
+        Err(CheckpointError::Leftovers { thread, children }) => {
+            assert_eq!((&thread, &children[..]), (on, left))
+        }
+        other => panic!("thread `{on}` began in spite of what is left below it: {other:?}"),
+    }
 }

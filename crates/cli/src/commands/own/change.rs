@@ -7,7 +7,7 @@ use crate::{
     args::{
         own::{EditArgs, ForkArgs},
         shared::OwnDatabaseArgs,
-        storage::{DbCommand, DbPruneArgs},
+        storage::{DbCheckArgs, DbCommand, DbPruneArgs},
     },
     commands::{db, keys, thread_admin::keep},
     config::location::Location,
@@ -67,7 +67,9 @@ pub(crate) async fn db(
 ) -> Result<Exit, Failure> {
     let location = |args: &OwnDatabaseArgs| Location::of_program(program, args.db.clone());
     match command {
-        DbCommand::Check(args) => db::check(&location(&args)?, args.json).await,
+        DbCommand::Check(DbCheckArgs { trust, database }) => {
+            db::check(&location(&database)?, trust, database.json).await
+        }
         DbCommand::Stats(args) => db::stats(&location(&args)?, args.json).await,
         DbCommand::Migrate(args) => db::migrate(&location(&args)?, args.json).await,
         DbCommand::Vacuum(args) => db::vacuum(&location(&args)?, args.json).await,

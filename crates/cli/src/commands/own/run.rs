@@ -1,6 +1,6 @@
 //! `run`, `resume` and `answer`: runs of a graph.
 
-use superstep::{CheckpointId, Interrupt, OnUnfinished, ThreadId};
+use superstep::{CheckpointId, Interrupt, OnExisting, OnUnfinished, ThreadId};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 
 /// Runs a graph on an input.
 pub(crate) async fn run(args: OwnRunArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let OwnRunArgs { graph, input, thread, from, discard, turn } = args;
+    let OwnRunArgs { graph, input, thread, from, new, discard, turn } = args;
     let graph = graphs.named(graph.as_deref())?;
     let is_unread = input.is_none() && is_piped();
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
@@ -46,10 +46,14 @@ pub(crate) async fn run(args: OwnRunArgs, program: &str, graphs: &GraphSet) -> R
     let cancel = CancellationToken::new();
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
     let options = graphs.options.clone().thread(thread.clone()).cancel(cancel.clone());
-    let options = options.on_unfinished(on_unfinished).at(from.map(CheckpointId));
-    let opened = graph.open(store, options);
+    let on_existing = if new { OnExisting::Refuse } else { OnExisting::Accept };
+    let options = options.on_unfinished(on_unfinished).on_existing(on_existing).at(from.map(CheckpointId));
+    let opened = graph.open(store.clone(), options);
     let run = opened.run(&input)?;
-    own_run(&location, &turn, graph.name(), &thread, &cancel, &*opened).follow(run, is_fresh).await
+    let ended =
+        own_run(&location, &turn, graph.name(), &thread, &cancel, &*opened).follow(run, is_fresh).await;
+    location.anchor(&*store, &thread, &ended).await;
+    ended
 }
 
 /// Resumes the pending tasks of a thread.
@@ -69,14 +73,16 @@ pub(crate) async fn resume(args: OwnResumeArgs, program: &str, graphs: &GraphSet
     }
     let store = location.open_to_run(Some(&owned.name), turn.trust).await?;
     let cancel = CancellationToken::new();
-    let opened = owned.graph.open(store, owned.options.clone().at(at).cancel(cancel.clone()));
+    let opened = owned.graph.open(store.clone(), owned.options.clone().at(at).cancel(cancel.clone()));
     let shown = own_run(&location, &turn, owned.graph.name(), &owned.name, &cancel, &*opened);
     if at.is_none() && snapshot.only_waits() {
         let interrupts: Vec<Interrupt> = snapshot.interrupts().cloned().collect();
         print_note(&questions(&location, &owned.name, &interrupts));
         return Ok(Exit::Waiting);
     }
-    shown.follow(opened.resume(), false).await
+    let ended = shown.follow(opened.resume(), false).await;
+    location.anchor(&*store, &owned.name, &ended).await;
+    ended
 }
 
 /// Answers a question and resumes the thread.
@@ -90,9 +96,11 @@ pub(crate) async fn answer(args: AnswerArgs, program: &str, graphs: &GraphSet) -
     let store = location.open_to_run(Some(&owned.name), turn.trust).await?;
     let cancel = CancellationToken::new();
     let options = owned.options.clone().answer(key, value).cancel(cancel.clone());
-    let opened = owned.graph.open(store, options);
+    let opened = owned.graph.open(store.clone(), options);
     let shown = own_run(&location, &turn, owned.graph.name(), &owned.name, &cancel, &*opened);
-    shown.follow(opened.resume(), false).await
+    let ended = shown.follow(opened.resume(), false).await;
+    location.anchor(&*store, &owned.name, &ended).await;
+    ended
 }
 
 /// Rejects an answer to a question that does not wait, or to several.

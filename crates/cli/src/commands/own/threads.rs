@@ -7,7 +7,7 @@ use superstep::{
 
 use crate::{
     args::shared::OwnDatabaseArgs,
-    commands::threads::{head_json, heads},
+    commands::threads::{head_json, heads, unread},
     config::location::Location,
     graphs::graph_set::GraphSet,
     output::{
@@ -60,7 +60,7 @@ pub(crate) async fn threads(
             or_none(graph.map(|graph| printable_line(&graph.name))),
             or_none(head.map(|head| head.id.to_string())),
             or_none(head.map(|head| time(head.created_ms))),
-            status.as_deref().map_or_else(|_| "cannot be read".to_owned(), printable_line),
+            status.as_deref().map_or_else(|failure| unread(failure).to_owned(), printable_line),
         ]);
     }
     print(&formatted(table))
