@@ -42,8 +42,8 @@ pub use subgraph_path::{Segment, SubgraphPath};
 pub mod internal {
     pub use crate::{
         checksum::{Cell, add_cell, row_sum},
-        commit::Fingerprints,
         commit::own,
+        commit::{Fingerprints, Superstep, WrongTask},
         heads::Heads,
         history::{has_input, input_ids, input_metadata},
         ids::SEPARATOR,
