@@ -220,6 +220,13 @@ impl PartialEq for LazyFingerprints {
 }
 
 impl Commit {
+    /// Returns the slot of a task of the parent whose update this checkpoint lacks, or has twice: a superstep folds one update of each
+    /// task. `None` if it has all of them, and if it need not: an input, a fork, an external update, several supersteps in one.
+    pub(crate) fn wrong_task(&self, parent: &Superstep) -> Option<WrongTask> {
+        let applied = self.applied.iter().map(|task| task.slot);
+        parent.wrong_task((self.source, self.control.step), applied)
+    }
+
     /// Rebuilds the commit of a checkpoint from its load and that of its parent.
     pub(crate) fn of_loaded(
         thread: &ThreadId,
@@ -259,6 +266,57 @@ impl Commit {
             records: tasks,
             fingerprints,
         })
+    }
+}
+
+/// The tasks of a checkpoint, which the checkpoint of the next superstep folds.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Superstep {
+    step: i64,
+    tasks: usize,
+}
+
+/// A task whose update a checkpoint does not have once.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrongTask {
+    /// The update is missing.
+    Missing(u32),
+    /// The update is there twice, or the task does not exist.
+    Superfluous(u32),
+}
+
+impl Superstep {
+    /// Returns the tasks of a checkpoint.
+    pub fn of(control: &Control) -> Self {
+        Self { step: control.step, tasks: control.next.len() }
+    }
+
+    /// Returns the number of the superstep.
+    pub(crate) fn step(&self) -> i64 {
+        self.step
+    }
+
+    /// Returns a task whose update the checkpoint after these tasks does not have once. `next` is its source and its superstep; the
+    /// slots are those of the updates that it folds. `None` if it is not the next superstep.
+    pub fn wrong_task(
+        &self,
+        next: (Source, i64),
+        applied: impl IntoIterator<Item = u32>,
+    ) -> Option<WrongTask> {
+        if next != (Source::Loop, self.step.saturating_add(1)) {
+            return None;
+        }
+        let mut lacks = vec![true; self.tasks];
+        for slot in applied {
+            let lacks = usize::try_from(slot).ok().and_then(|slot| lacks.get_mut(slot));
+            if !lacks.is_some_and(std::mem::take) {
+                return Some(WrongTask::Superfluous(slot));
+            }
+        }
+        let missing = lacks.iter().position(|lacks| *lacks)?;
+        u32::try_from(missing).ok().map(WrongTask::Missing)
     }
 }
 

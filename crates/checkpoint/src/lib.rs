@@ -43,8 +43,8 @@ pub mod internal {
     pub use crate::{
         checkpointer::leftovers,
         checksum::{Cell, add_cell, row_sum},
-        commit::Fingerprints,
         commit::own,
+        commit::{Fingerprints, Superstep, WrongTask},
         heads::Heads,
         history::{has_input, input_ids, input_metadata},
         ids::SEPARATOR,

@@ -96,7 +96,10 @@ pub mod thread {
         state::{StateSnapshot, TaskSnapshot},
         subgraph::SubgraphThread,
     };
-    pub use crate::{node::drain::Drain, run::external_update::AsNode};
+    pub use crate::{
+        node::drain::Drain,
+        run::{external_update::AsNode, folded_states::StateMismatch},
+    };
 }
 
 /// Runs that begin at one node with a given state, and report what each task did; and observers of the calls of nodes. Node tests

@@ -218,7 +218,6 @@ pub fn snapshot_bytes<S: State>(state: &S) -> Option<usize> {
 }
 
 /// Returns the first stored channel with different values in two states.
-#[cfg(debug_assertions)]
 pub fn differing<S: State>(one: &S, other: &S) -> Option<Cow<'static, str>> {
     let print = |state: &S, position| exact(|printer| state.serialize_channel(position, printer));
     let mut stored = one.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);

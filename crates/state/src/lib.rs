@@ -77,11 +77,9 @@ pub mod internal {
     };
 
     pub mod encode {
-        #[cfg(debug_assertions)]
-        pub use crate::encode::differing;
         pub use crate::encode::{
-            READABLE, check_depth, encode, is_deeper, quote, read_back, snapshot, snapshot_bytes, to_string,
-            to_value, to_value_of,
+            READABLE, check_depth, differing, encode, is_deeper, quote, read_back, snapshot, snapshot_bytes,
+            to_string, to_value, to_value_of,
         };
         pub use crate::{snapshot::keep_snapshot, typed_update::keep};
     }

@@ -186,6 +186,9 @@ impl<S: State> IntoFuture for ReplayAll<S> {
     }
 }
 
+/// The remedy for intended divergences.
+const ACCEPT: &str = "\nif the changes are intended, record the texts again with `replay --accept`, or with `Replay::rerecord`";
+
 /// The results of a [`replay_all`].
 #[derive(Debug)]
 #[must_use = "a divergence is not an error: call `assert_same`, or inspect `threads`"]
@@ -276,7 +279,9 @@ impl ReplayReport {
     /// was replayed, because the test would then cover nothing.
     #[track_caller]
     pub fn assert_same(&self) {
-        assert!(self.is_same(), "{self}");
+        let has_diverged = self.threads.iter().any(|thread| thread.divergence().is_some());
+        let accept = if has_diverged { ACCEPT } else { "" };
+        assert!(self.is_same(), "{self}{accept}");
     }
 }
 

@@ -3,6 +3,7 @@
 //! Start at [`agent_state::AgentState`].
 
 pub(crate) mod agent_state;
+pub(crate) mod conversation;
 pub(crate) mod has_agent;
 pub(crate) mod hook_failure;
 pub(crate) mod outcome;
@@ -14,6 +15,7 @@ pub use self::{
     agent_state::{
         AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure, Refusal, ToolCallRecord,
     },
+    conversation::conversation,
     hook_failure::HookFailure,
     outcome::{BudgetLimit, StopReason},
     parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus},

@@ -1,6 +1,12 @@
 //! From a checkpointer to text.
 
-use std::{collections::BTreeMap, io::Write, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    sync::Arc,
+};
+
+use superstep_state::Snapshot;
 
 use super::{
     Copied, MAX_LINE, MAX_PRUNED, Redaction, TextError,
@@ -10,7 +16,8 @@ use super::{
     redaction::Redacting,
 };
 use crate::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, History, Source, ThreadId, commit::own,
+    CheckpointError, CheckpointId, Checkpointer, Commit, History, Source, ThreadId,
+    commit::{Superstep, WrongTask, own},
     ids::SEPARATOR,
 };
 
@@ -127,27 +134,18 @@ pub async fn export_to(
         listed.push((child, ids));
     }
     check_pruned([(thread, &ids)].into_iter().chain(listed.iter().map(|(child, ids)| (child, ids))))?;
-    let redaction = Redacting::new(&options.redaction);
-    let mut writer = Writer { store, options, redaction, out, line: Vec::new(), total: Counts::default() };
-    writer
-        .thread(thread, &ids, |mark| {
-            Line::Header(Header {
-                superstep: KIND.to_owned(),
-                format: FORMAT,
-                thread: thread.as_str().to_owned(),
-                mark,
-            })
-        })
-        .await?;
-    for (child, ids) in &listed {
-        let path = child.as_str().split(SEPARATOR).skip(1).map(str::to_owned).collect();
-        writer.thread(child, ids, |mark| Line::Subgraph(Subgraph { subgraph: path, mark })).await?;
+    let mut nowhere = io::sink();
+    let mut redaction = Redacting::new(&options.redaction);
+    let threads: Vec<_> = [(thread.clone(), ids)].into_iter().chain(listed).collect();
+    if redaction.reads_first() {
+        redaction =
+            Writer::new(store, options, redaction, &mut nowhere).all(&threads).await?.redaction.read();
     }
-    let Counts { threads, checkpoints } = writer.total;
-    writer.write(thread, CheckpointId(0), Line::Total(Total { total: writer.total }))?;
-    let unused_rules = writer.redaction.unused();
+    let Writer { redaction, total, .. } = Writer::new(store, options, redaction, out).all(&threads).await?;
+    let (unused_rules, remains) = redaction.into_problems();
     out.flush().map_err(|source| TextError::Io { action: "written", source })?;
-    Ok(Copied { thread: thread.clone(), threads, checkpoints, unused_rules })
+    let Counts { threads, checkpoints } = total;
+    Ok(Copied { thread: thread.clone(), threads, checkpoints, unused_rules, remains })
 }
 
 /// The ids of a thread's checkpoints, oldest first, each with whether its parent was pruned.
@@ -163,12 +161,7 @@ fn check_pruned<'a>(threads: impl Iterator<Item = (&'a ThreadId, &'a Ids)>) -> R
             let what = format!(
                 "{pruned} checkpoints were pruned, and a thread with more than {MAX_PRUNED} of them cannot be imported"
             );
-            return Err(TextError::Unexportable {
-                thread: thread.clone(),
-                checkpoint: *last,
-                what,
-                source: None,
-            });
+            return Err(unexportable(thread, *last, what));
         }
     }
     Ok(())
@@ -188,24 +181,19 @@ async fn ids(store: &dyn Checkpointer, thread: &ThreadId) -> Result<Ids, Checkpo
     }
 }
 
+/// Creates the error of a checkpoint without a text.
+fn unexportable(thread: &ThreadId, checkpoint: CheckpointId, what: impl Into<String>) -> TextError {
+    TextError::Unexportable { thread: thread.clone(), checkpoint, what: what.into(), source: None }
+}
+
 /// Creates the error of an encrypted thread.
 fn encrypted(thread: &ThreadId, checkpoint: CheckpointId) -> TextError {
-    TextError::Unexportable {
-        thread: thread.clone(),
-        checkpoint,
-        what: "it is encrypted; export it through `SealedCheckpointer`".to_owned(),
-        source: None,
-    }
+    unexportable(thread, checkpoint, "it is encrypted; export it through `SealedCheckpointer`")
 }
 
 /// Creates the error of a checkpoint, or of a whole thread, that was deleted during the export.
 fn gone(thread: &ThreadId, checkpoint: CheckpointId) -> TextError {
-    TextError::Unexportable {
-        thread: thread.clone(),
-        checkpoint,
-        what: "it was deleted meanwhile; export the thread again".to_owned(),
-        source: None,
-    }
+    unexportable(thread, checkpoint, "it was deleted meanwhile; export the thread again")
 }
 
 /// Reads a commit, with the fingerprints in its metadata.
@@ -253,7 +241,37 @@ struct Writer<'a> {
     total: Counts,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    fn new(
+        store: &'a dyn Checkpointer,
+        options: &'a ExportOptions,
+        redaction: Redacting<'a>,
+        out: &'a mut (dyn Write + Send),
+    ) -> Self {
+        Self { store, options, redaction, out, line: Vec::new(), total: Counts::default() }
+    }
+
+    /// Writes all lines: those of the thread, which is the first one, and of its subgraphs.
+    async fn all(mut self, threads: &[(ThreadId, Ids)]) -> Result<Self, TextError> {
+        let root = &threads[0].0;
+        for (thread, ids) in threads {
+            let path: Vec<_> = thread.as_str().split(SEPARATOR).skip(1).map(str::to_owned).collect();
+            let first = |mark| match path.is_empty() {
+                true => Line::Header(Header {
+                    superstep: KIND.to_owned(),
+                    format: FORMAT,
+                    thread: thread.as_str().to_owned(),
+                    mark,
+                }),
+                false => Line::Subgraph(Subgraph { subgraph: path, mark }),
+            };
+            self.thread(thread, ids, first).await?;
+        }
+        let total = self.total;
+        self.write(root, CheckpointId(0), Line::Total(Total { total }))?;
+        Ok(self)
+    }
+
     /// Writes the lines of one thread. `first` makes its first line.
     async fn thread(
         &mut self,
@@ -264,18 +282,27 @@ impl Writer<'_> {
         let mut first = Some(first);
         let mut shared = Mark::default();
         self.total.threads += 1;
-        let mut steps = BTreeMap::new();
+        let mut supersteps = BTreeMap::new();
         for &(id, parent_pruned) in ids {
             let mut commit = read(self.store, thread, id).await?;
             let mut mark = Mark::take(Arc::make_mut(&mut commit.metadata));
             self.options.redaction.mark(&mut mark);
+            mark.check().map_err(|what| unexportable(thread, id, what))?;
             if let Some(first) = first.take() {
                 shared = mark.clone();
                 self.write(thread, id, first(mark.clone()))?;
             }
             let mark = Some(mark).filter(|mark| *mark != shared);
-            steps.insert(id, commit.control.step);
-            let before = commit.parent.and_then(|parent| steps.get(&parent).copied());
+            let before = commit.parent.and_then(|parent| supersteps.get(&parent)).filter(|_| !parent_pruned);
+            if let Some(wrong) = before.and_then(|before| commit.wrong_task(before)) {
+                let what = match wrong {
+                    WrongTask::Missing(slot) => format!("the update of task {slot} is missing"),
+                    WrongTask::Superfluous(slot) => format!("the update of task {slot} is superfluous"),
+                };
+                return Err(unexportable(thread, id, format!("{what}, because the thread is damaged")));
+            }
+            let before = before.map(Superstep::step);
+            supersteps.insert(id, Superstep::of(&commit.control));
             if !self.options.snapshots && !parent_pruned && !has_several_supersteps(&commit, before) {
                 commit.snapshot = None;
             }
@@ -299,6 +326,10 @@ impl Writer<'_> {
         let items = control.items.into_iter().map(|(slot, item)| Ok((slot, raw(&item.into())?)));
         let items = items.collect::<Result<_, _>>().map_err(not_json("an item is not JSON".to_owned()))?;
         let next = control.next.clone();
+        let channels = snapshot.as_ref().map(Snapshot::channels).transpose();
+        let channels = channels.map_err(not_json("its snapshot is not JSON".to_owned()))?;
+        let lines = applied.len() + records.len() + channels.as_ref().map_or(0, |channels| channels.len());
+        let lines = u64::try_from(lines).expect("a list has less than 2^64 elements");
         self.write(
             thread,
             id,
@@ -317,6 +348,7 @@ impl Writer<'_> {
                 metadata: Arc::unwrap_or_clone(metadata),
                 mark,
                 snapshot: snapshot.is_some(),
+                lines: Some(lines).filter(|lines| *lines > 0),
             }),
         )?;
         for task in applied {
@@ -331,14 +363,11 @@ impl Writer<'_> {
                 Line::Applied(Applied { applied: task.slot, node: task.node, recorded, update }),
             )?;
         }
-        if let Some(snapshot) = snapshot {
-            let channels = snapshot.channels().map_err(not_json("its snapshot is not JSON".to_owned()))?;
-            for value in channels.iter() {
-                let part = not_json(format!("channel `{}` of its snapshot is not JSON", value.channel));
-                let channel = value.channel.clone();
-                let value = raw(&value.json).map_err(part)?;
-                self.write(thread, id, Line::Channel(Channel { channel, value }))?;
-            }
+        for value in channels.iter().flat_map(|channels| channels.iter()) {
+            let part = not_json(format!("channel `{}` of its snapshot is not JSON", value.channel));
+            let channel = value.channel.clone();
+            let value = raw(&value.json).map_err(part)?;
+            self.write(thread, id, Line::Channel(Channel { channel, value }))?;
         }
         for (slot, record) in records {
             let node = usize::try_from(slot).ok().and_then(|slot| next.get(slot)).cloned();
@@ -360,6 +389,7 @@ impl Writer<'_> {
         self.redaction
             .apply(thread, &mut line)
             .and_then(|()| line.write(&mut self.line))
+            .and_then(|()| self.redaction.inspect(&line, &self.line))
             .map_err(|cause| unexportable("it is not JSON".to_owned(), Some(cause.into())))?;
         if self.line.len() > MAX_LINE {
             let length = self.line.len();

@@ -43,6 +43,7 @@ pub struct Checked<'a, R> {
     begin: u64,
     thread: ThreadId,
     graph: Option<GraphId>,
+    lines: BTreeMap<CheckpointId, u64>,
     counts: Counts,
 }
 
@@ -53,16 +54,19 @@ pub struct Checked<'a, R> {
 pub fn check<R: BufRead + Seek + Send>(source: &mut R) -> Result<Checked<'_, R>, TextError> {
     let begin = source.stream_position().map_err(unread)?;
     let (mut parser, thread) = Parser::new(source)?;
-    let (mut graph, mut is_child) = (None, false);
+    let (mut graph, mut is_child, mut lines) = (None, false, BTreeMap::new());
     let counts = loop {
         match parser.part()? {
             Part::Thread(path) => is_child = !path.is_empty(),
-            Part::Checkpoint(_, commit) if !is_child => graph = GraphId::of(&commit.metadata),
-            Part::Checkpoint(..) => {}
+            Part::Checkpoint { id, line, commit, .. } if !is_child => {
+                graph = GraphId::of(&commit.metadata);
+                lines.insert(id, line);
+            }
+            Part::Checkpoint { .. } => {}
             Part::End(counts) => break counts,
         }
     };
-    Ok(Checked { source, begin, thread: thread.into(), graph, counts })
+    Ok(Checked { source, begin, thread: thread.into(), graph, lines, counts })
 }
 
 /// Stores the thread in a text, under its own name: [`check`], then [`Checked::store`].
@@ -89,6 +93,11 @@ impl<R: BufRead + Seek + Send> Checked<'_, R> {
         self.graph.as_ref()
     }
 
+    /// Returns the numbers of the lines of the thread's checkpoints, without those of subgraphs.
+    pub fn lines(&self) -> &BTreeMap<CheckpointId, u64> {
+        &self.lines
+    }
+
     /// Returns the number of checkpoints, with those of subgraphs.
     pub fn checkpoints(&self) -> u64 {
         self.counts.checkpoints
@@ -107,23 +116,51 @@ impl<R: BufRead + Seek + Send> Checked<'_, R> {
     /// [`CheckpointError::ThreadExists`] if the thread exists, [`CheckpointError::Busy`] if it has a writer, and other errors
     /// of the store. Nothing is stored then.
     pub async fn store(self, store: &dyn Checkpointer, name: &ThreadId) -> Result<Copied, TextError> {
+        self.store_if(store, name, async |_| Ok(())).await
+    }
+
+    /// Stores the thread like [`store`](Self::store), if `accept` does not reject it. That is called when the thread is stored under
+    /// its temporary name, with that name.
+    ///
+    /// # Errors
+    /// Those of [`store`](Self::store), and that of `accept`. Nothing is stored then.
+    pub async fn store_if<E: From<TextError>>(
+        self,
+        store: &dyn Checkpointer,
+        name: &ThreadId,
+        accept: impl AsyncFnOnce(ThreadId) -> Result<(), E>,
+    ) -> Result<Copied, E> {
+        let failed = |error: CheckpointError| E::from(error.into());
         if name.is_child() {
-            return Err(CheckpointError::NoThread { thread: name.root() }.into());
+            return Err(failed(CheckpointError::NoThread { thread: name.root() }));
         }
-        let _lease = store.lease(name).await?;
-        if store.is_stored(name).await? {
-            return Err(CheckpointError::ThreadExists { thread: name.clone() }.into());
+        let _lease = store.lease(name).await.map_err(failed)?;
+        if store.is_stored(name).await.map_err(failed)? {
+            return Err(failed(CheckpointError::ThreadExists { thread: name.clone() }));
         }
         self.source.seek(SeekFrom::Start(self.begin)).map_err(unread)?;
-        let temporary = ThreadId::from(format!("{}{BEGIN}{}{END}", name.as_str(), drawn()?));
-        let stored = stored_under(store, self.source, &temporary, name).await;
+        let drawn = drawn().map_err(failed)?;
+        let temporary = ThreadId::from(format!("{}{BEGIN}{drawn}{END}", name.as_str()));
+        let stored = async {
+            let counts = stored_under(store, self.source, &temporary).await?;
+            accept(temporary.clone()).await?;
+            store.copy(&temporary, name).await.map_err(failed)?;
+            Ok::<_, E>(counts)
+        };
+        let stored = stored.await;
         let deleted = store.delete(&temporary).await;
         let Counts { threads, checkpoints } = stored?;
         if let Err(error) = deleted {
             // The thread is stored. An error would say that it is not.
             tracing::warn!(thread = %temporary, error = chain(&error), "the temporary thread of an import cannot be deleted");
         }
-        Ok(Copied { thread: name.clone(), threads, checkpoints, unused_rules: Vec::new() })
+        Ok(Copied {
+            thread: name.clone(),
+            threads,
+            checkpoints,
+            unused_rules: Vec::new(),
+            remains: Vec::new(),
+        })
     }
 }
 
@@ -131,12 +168,11 @@ fn unread(source: io::Error) -> TextError {
     TextError::Io { action: "read", source }
 }
 
-/// Stores a file under a temporary name, and copies the thread to its own.
+/// Stores a file under a temporary name.
 async fn stored_under(
     store: &dyn Checkpointer,
     source: &mut (impl BufRead + Send),
     temporary: &ThreadId,
-    to: &ThreadId,
 ) -> Result<Counts, TextError> {
     let (mut parser, _) = Parser::new(source)?;
     let mut writer = None;
@@ -145,16 +181,15 @@ async fn stored_under(
             Part::Thread(path) => {
                 finish(writer.replace(Writer::new(store, thread(temporary, &path)))).await?;
             }
-            Part::Checkpoint(id, commit) => {
+            Part::Checkpoint { id, commit, bytes, .. } => {
                 if let Some(writer) = &mut writer {
-                    writer.add(id, *commit).await?;
+                    writer.add(id, *commit, bytes).await?;
                 }
             }
             Part::End(counts) => break counts,
         }
     };
     finish(writer).await?;
-    store.copy(temporary, to).await?;
     Ok(counts)
 }
 
@@ -183,16 +218,20 @@ impl<'a> Writer<'a> {
         Self { store, thread, head: None, waiting: Vec::new(), bytes: 0, ids: BTreeSet::new() }
     }
 
-    async fn add(&mut self, id: CheckpointId, mut commit: Commit) -> Result<(), CheckpointError> {
+    /// Adds a checkpoint of about this size.
+    async fn add(
+        &mut self,
+        id: CheckpointId,
+        mut commit: Commit,
+        bytes: usize,
+    ) -> Result<(), CheckpointError> {
         // Ids count up by one, so pruned checkpoints are stored as well, and pruned at the end.
         while self.next() < id {
             self.push(placeholder()).await?;
         }
         self.add_recorded(&mut commit).await?;
-        let written = commit.applied.iter().filter(|task| !task.recorded);
-        self.bytes += written.map(|task| task.update.bytes()).sum::<usize>()
-            + commit.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes())
-            + commit.records.iter().map(|(_, record)| bytes(record)).sum::<usize>();
+        let copied = commit.applied.iter().filter(|task| task.recorded);
+        self.bytes += bytes + copied.map(|task| task.update.bytes()).sum::<usize>();
         self.ids.insert(id);
         self.push(commit).await
     }
@@ -271,13 +310,5 @@ fn placeholder() -> Commit {
         snapshot: None,
         records: Vec::new(),
         fingerprints: None,
-    }
-}
-
-/// Returns about how many bytes a record has.
-fn bytes(record: &TaskRecord) -> usize {
-    match record {
-        TaskRecord::Finished { update, .. } => update.bytes(),
-        unfinished => unfinished.once().into_iter().flatten().map(|(_, result)| result.len()).sum(),
     }
 }

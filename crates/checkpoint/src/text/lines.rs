@@ -21,6 +21,9 @@ pub(super) const FORMAT: u64 = 1;
 /// The value of the entry `superstep` in the first line.
 pub(super) const KIND: &str = "thread";
 
+/// The maximum number of bytes of a [`Mark`], which becomes a part of each checkpoint: the names of a graph and of rules.
+const MAX_MARK: usize = 4 << 10;
+
 /// JSON that is copied and not parsed.
 pub(super) type Raw = Box<RawValue>;
 
@@ -96,6 +99,21 @@ impl Mark {
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Returns the problem of a mark that is too long to be copied into each checkpoint.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self.bytes() {
+            bytes if bytes > MAX_MARK => {
+                Err(format!("`mark` has {bytes} bytes, and at most {MAX_MARK} can be imported"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns its size, which it adds to the metadata of each checkpoint.
+    pub(super) fn bytes(&self) -> usize {
+        serde_json::to_string(self).map_or(0, |json| json.len())
+    }
 }
 
 /// A checkpoint without its updates and records.
@@ -127,6 +145,9 @@ pub(super) struct Checkpoint {
     /// `true` if lines with the values of the channels follow.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) snapshot: bool,
+    /// The number of the lines about it that follow. `None` if there are none, or if an older program wrote the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lines: Option<u64>,
 }
 
 impl Checkpoint {

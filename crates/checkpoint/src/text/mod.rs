@@ -59,6 +59,9 @@ pub struct Copied {
     /// The rules of the [`Redaction`] about channels and paths that replaced nothing, such as `channel mail`, because they are
     /// misspelt or the thread has no such values. Empty after an import.
     pub unused_rules: Vec<String>,
+    /// The places that still contain a value which the [`Redaction`] replaced elsewhere, such as channel `reply`, or a secret, such as
+    /// the name of a node: values of 8 bytes or more, and of 16 or more also as parts of others. Empty after an import.
+    pub remains: Vec<String>,
 }
 
 /// A failed export or import.

@@ -14,7 +14,14 @@ use super::{
     MAX_LINE, MAX_PRUNED, TextError,
     lines::{Applied, Channel, Checkpoint, Counts, FORMAT, Header, KIND, Line, Mark, Subgraph, Task},
 };
-use crate::{AppliedTask, CheckpointId, Commit, ThreadId, commit::own, ids::SEPARATOR};
+use crate::{
+    AppliedTask, CheckpointId, Commit, ThreadId,
+    commit::{Superstep, WrongTask, own},
+    ids::SEPARATOR,
+};
+
+/// The mark that some editors and shells write at the beginning of a file.
+const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// A part of a file.
 #[derive(Debug)]
@@ -22,7 +29,14 @@ pub(super) enum Part {
     /// A thread begins: the segments of its path, of which the thread of the file has none.
     Thread(Vec<String>),
     /// A checkpoint of that thread.
-    Checkpoint(CheckpointId, Box<Commit>),
+    Checkpoint {
+        id: CheckpointId,
+        /// The number of its line.
+        line: u64,
+        commit: Box<Commit>,
+        /// About how many bytes it has, with the metadata that it shares.
+        bytes: usize,
+    },
     /// The end of the file.
     End(Counts),
 }
@@ -37,6 +51,8 @@ pub(super) struct Parser<'a> {
     bytes: Vec<u8>,
     /// The first line of the next part, if it was read to find the end of the part before it.
     next: Option<(u64, Line)>,
+    /// The number of bytes of the lines that were read.
+    read: usize,
     found: Counts,
     /// The number of pruned checkpoints.
     pruned: u64,
@@ -48,8 +64,14 @@ pub(super) struct Parser<'a> {
 struct Thread {
     path: Vec<String>,
     mark: Mark,
-    /// The checkpoints so far, with the slots of their finished tasks in order.
-    checkpoints: BTreeMap<u64, Vec<u32>>,
+    checkpoints: BTreeMap<u64, Seen>,
+}
+
+/// A checkpoint that was read.
+struct Seen {
+    tasks: Superstep,
+    /// The slots of its finished tasks, in order.
+    finished: Vec<u32>,
 }
 
 impl<'a> Parser<'a> {
@@ -68,6 +90,7 @@ impl<'a> Parser<'a> {
             line: 0,
             bytes: Vec::new(),
             next: None,
+            read: 0,
             found: Counts::default(),
             pruned: 0,
             thread: Thread::default(),
@@ -95,6 +118,7 @@ impl<'a> Parser<'a> {
         if thread.is_empty() || thread.contains(SEPARATOR) {
             return Err(parser.error("`thread` is not a valid name of a thread"));
         }
+        mark.check().map_err(|what| parser.error(&what))?;
         parser.thread.mark = mark;
         Ok((parser, thread))
     }
@@ -165,6 +189,7 @@ impl<'a> Parser<'a> {
         if next <= last {
             return Err(error(number, "the thread of this subgraph is there already, or not in order"));
         }
+        mark.check().map_err(|what| error(number, &what))?;
         self.thread = Thread { path: path.clone(), mark, checkpoints: BTreeMap::new() };
         Ok(Part::Thread(path))
     }
@@ -175,8 +200,13 @@ impl<'a> Parser<'a> {
         if !Control::STEPS.contains(&control.step) {
             return Err(self.error(&format!("`step` {} is not the number of a superstep", control.step)));
         }
-        let Checkpoint { parent, parent_pruned, source, created_ms, mut metadata, mark, snapshot, .. } = line;
-        mark.as_ref().unwrap_or(&self.thread.mark).put(&mut metadata);
+        let Checkpoint {
+            parent, parent_pruned, source, created_ms, mut metadata, mark, snapshot, lines, ..
+        } = line;
+        let mark = mark.as_ref().unwrap_or(&self.thread.mark);
+        mark.check().map_err(|what| error(number, &what))?;
+        mark.put(&mut metadata);
+        let marked = mark.bytes();
         let mut commit = Commit {
             parent: parent.map(CheckpointId),
             source,
@@ -194,8 +224,10 @@ impl<'a> Parser<'a> {
         })? {
             commit.applied.push(self.applied(number, task, parent, parent_pruned)?);
         }
+        self.check_applied(number, id, &commit, parent_pruned)?;
+        let mut channels = 0;
         if snapshot {
-            let (mut names, mut channels) = (BTreeSet::new(), Vec::new());
+            let (mut names, mut values) = (BTreeSet::new(), Vec::new());
             while let Some((number, Channel { channel, value })) = self.follows(|line| match line {
                 Line::Channel(value) => Ok(value),
                 other => Err(Box::new(other)),
@@ -203,9 +235,10 @@ impl<'a> Parser<'a> {
                 if !names.insert(channel.clone()) {
                     return Err(error(number, &format!("channel `{channel}` is there already")));
                 }
-                channels.push(ChannelValue { channel, json: value.into() });
+                values.push(ChannelValue { channel, json: value.into() });
             }
-            commit.snapshot = Some(channels.into());
+            channels = values.len();
+            commit.snapshot = Some(values.into());
         }
         let mut finished = Vec::new();
         while let Some((number, task)) = self.follows(|line| match line {
@@ -221,8 +254,46 @@ impl<'a> Parser<'a> {
             let record = Self::record(number, &commit.control.next, *task)?;
             commit.records.push((slot, record));
         }
-        self.thread.checkpoints.insert(id.0, finished);
-        Ok(Part::Checkpoint(id, Box::new(commit)))
+        let has = commit.applied.len() + channels + commit.records.len();
+        let has = u64::try_from(has).unwrap_or(u64::MAX);
+        if let Some(lines) = lines.filter(|lines| *lines != has) {
+            return Err(error(
+                number,
+                &format!(
+                    "checkpoint {id} has {lines} `lines`, and {has} follow: an `applied`, `channel` or `task` line is missing or \
+                     superfluous; export the thread again"
+                ),
+            ));
+        }
+        self.thread.checkpoints.insert(id.0, Seen { tasks: Superstep::of(&commit.control), finished });
+        let bytes = std::mem::take(&mut self.read) + marked;
+        Ok(Part::Checkpoint { id, line: number, commit: Box::new(commit), bytes })
+    }
+
+    /// Checks that a superstep has the updates of all its tasks.
+    fn check_applied(
+        &self,
+        number: u64,
+        id: CheckpointId,
+        commit: &Commit,
+        parent_pruned: bool,
+    ) -> Result<(), TextError> {
+        let parent = commit.parent.filter(|_| !parent_pruned);
+        let Some((parent, seen)) = parent.and_then(|id| Some((id, self.thread.checkpoints.get(&id.0)?)))
+        else {
+            return Ok(());
+        };
+        let what = match commit.wrong_task(&seen.tasks) {
+            None => return Ok(()),
+            Some(WrongTask::Missing(slot)) => format!("the `applied` line of task {slot} is missing"),
+            Some(WrongTask::Superfluous(slot)) => format!("the `applied` line of task {slot} is superfluous"),
+        };
+        Err(error(
+            number,
+            &format!(
+                "{what}: checkpoint {id} folds one update of each task of checkpoint {parent}; export the thread again"
+            ),
+        ))
     }
 
     /// Checks the id of a checkpoint, and its parent.
@@ -269,8 +340,8 @@ impl<'a> Parser<'a> {
         let update = match (update, recorded, parent_pruned) {
             (Some(update), false, false) => RawJson::from(update).into(),
             (None, true, false) => {
-                let records = parent.and_then(|parent| self.thread.checkpoints.get(&parent));
-                if records.is_none_or(|finished| finished.binary_search(&slot).is_err()) {
+                let parent = parent.and_then(|parent| self.thread.checkpoints.get(&parent));
+                if parent.is_none_or(|parent| parent.finished.binary_search(&slot).is_err()) {
                     let what = format!("task {slot} is not recorded as finished under the parent");
                     return Err(error(number, &what));
                 }
@@ -340,8 +411,9 @@ impl<'a> Parser<'a> {
             return Ok(None);
         }
         self.line += 1;
-        if self.line == 1 && bytes.starts_with(MARK) {
-            bytes.drain(..MARK.len());
+        self.read += bytes.len();
+        if self.line == 1 && bytes.starts_with(BOM) {
+            bytes.drain(..BOM.len());
         }
         if bytes.last() == Some(&b'\n') {
             bytes.pop();
@@ -365,9 +437,6 @@ struct Format {
     superstep: String,
     format: u64,
 }
-
-/// The byte order mark that some programs write before a text.
-const MARK: &[u8] = "\u{feff}".as_bytes();
 
 fn error(line: u64, what: &str) -> TextError {
     TextError::Line { line, what: what.to_owned() }

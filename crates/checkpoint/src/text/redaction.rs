@@ -3,16 +3,16 @@
 //! Start at [`Redaction`].
 
 mod redacting;
+mod remains;
+mod secret;
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeSet, fmt, sync::Arc};
 
 use serde_json::Value;
 
 pub(super) use self::redacting::Redacting;
+use self::secret::Secret;
 use super::lines::Mark;
-
-/// The maximum number of JSON texts within each other in which a secret is found.
-const MAX_ESCAPED: usize = 2;
 
 /// The values that an [`export`](super::export) replaces, by rules.
 ///
@@ -35,7 +35,9 @@ pub struct Redaction {
     paths: Vec<Vec<String>>,
     /// The names of each channel that was renamed.
     renamed: Vec<BTreeSet<String>>,
-    secrets: Vec<String>,
+    /// The channels that repeat values of a channel.
+    copies: Vec<(String, BTreeSet<String>)>,
+    secrets: Vec<Secret>,
     texts: Vec<(String, Replace)>,
 }
 
@@ -73,20 +75,24 @@ impl Redaction {
         self
     }
 
-    /// Replaces a text wherever a stored value or error contains it, also as a part of a JSON text, such as the arguments of a call, or
-    /// of one in another. An empty text has no effect.
+    /// Names channels that repeat values of `channel`: a rule for that channel, or for a part of it, replaces their values as a whole.
     #[must_use]
-    pub fn secret(mut self, text: impl Into<String>) -> Self {
-        let mut forms = BTreeSet::from([text.into()]);
-        for _ in 0..MAX_ESCAPED {
-            let escaped: Vec<_> =
-                forms.iter().flat_map(|form| [escaped(form), escaped_as_ascii(form)]).collect();
-            forms.extend(escaped);
-        }
-        self.secrets.extend(forms.into_iter().filter(|text| !text.is_empty()));
+    pub fn copied(
+        mut self,
+        channel: impl Into<String>,
+        copies: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        self.copies.push((channel.into(), copies.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// Replaces a text wherever a stored value or error contains it, also with escaped characters, as a part of a JSON text such as the
+    /// arguments of a call, or of one in another. An empty text has no effect.
+    #[must_use]
+    pub fn secret(mut self, text: impl AsRef<str>) -> Self {
+        self.secrets.extend(Secret::new(text.as_ref()).filter(|secret| !self.secrets.contains(secret)));
         // Longer ones first: a shorter one may be a part of them.
-        self.secrets.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
-        self.secrets.dedup();
+        self.secrets.sort_by_key(|secret| Reverse(secret.len()));
         self
     }
 
@@ -105,6 +111,19 @@ impl Redaction {
     /// Returns whether there are no rules, so that nothing is replaced.
     pub fn is_empty(&self) -> bool {
         self.channels.is_empty() && self.paths.is_empty() && self.secrets.is_empty() && self.texts.is_empty()
+    }
+
+    /// Returns the first rule about a channel, or a part of it, that this channel repeats.
+    fn rule_of_copy(&self, channel: &str) -> Option<String> {
+        let copied = self.copies.iter().filter(|(_, copies)| copies.contains(channel));
+        copied.flat_map(|(of, _)| self.rules_about(of)).next()
+    }
+
+    /// Returns the names of the rules about a channel, or a part of it.
+    fn rules_about<'r>(&'r self, channel: &'r str) -> impl Iterator<Item = String> + 'r {
+        let channels = self.channels.iter().filter(move |rule| self.is_about(rule, channel));
+        let paths = self.paths.iter().filter(move |path| self.is_about(&path[0], channel));
+        channels.map(|rule| channel_rule(rule)).chain(paths.map(|path| path_rule(path)))
     }
 
     /// Returns whether a rule for one name is about a channel of another one.
@@ -131,8 +150,8 @@ impl Redaction {
 
     /// Returns the names of the rules about channels and their parts.
     fn channel_rules(&self) -> impl Iterator<Item = String> {
-        let channels = self.channels.iter().map(|channel| format!("channel {channel}"));
-        channels.chain(self.paths.iter().map(|path| format!("path {}", path.join("."))))
+        let paths = self.paths.iter().map(|path| path_rule(path));
+        self.channels.iter().map(|channel| channel_rule(channel)).chain(paths)
     }
 
     /// Adds the rules to the mark of a checkpoint.
@@ -153,25 +172,12 @@ impl Redaction {
     }
 }
 
-/// Returns a text as a part of a JSON text.
-fn escaped(text: &str) -> String {
-    let json = Value::from(text).to_string();
-    json[1..json.len() - 1].to_owned()
+fn channel_rule(channel: &str) -> String {
+    format!("channel {channel}")
 }
 
-/// Does the same as some programs do, with only the characters of ASCII.
-fn escaped_as_ascii(text: &str) -> String {
-    let mut ascii = String::new();
-    for char in escaped(text).chars() {
-        match char {
-            '\u{7f}'.. => char
-                .encode_utf16(&mut [0; 2])
-                .iter()
-                .for_each(|unit| ascii.push_str(&format!("\\u{unit:04x}"))),
-            char => ascii.push(char),
-        }
-    }
-    ascii
+fn path_rule(path: &[String]) -> String {
+    format!("path {}", path.join("."))
 }
 
 /// Shows the rules, not the secrets.

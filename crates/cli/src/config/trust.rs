@@ -431,9 +431,9 @@ fn place_of(database: &Db) -> Result<Option<(PathBuf, String)>, Failure> {
             let identity = real.as_ref().and_then(|real| identity(&fs::metadata(real).ok()?));
             real.zip(identity)
         }
-        Db::Server(server) => {
-            server.identity()?.map(|identity| (format!("{SERVER}{identity}").into(), server.name().to_owned()))
-        }
+        Db::Server(server) => server
+            .identity()?
+            .map(|identity| (format!("{SERVER}{identity}").into(), server.name().to_owned())),
     })
 }
 

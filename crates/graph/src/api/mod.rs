@@ -4,6 +4,7 @@
 
 pub(crate) mod adopt;
 pub(crate) mod cache;
+pub(crate) mod check;
 pub(crate) mod drawing;
 pub(crate) mod functional;
 pub(crate) mod history;

@@ -22,7 +22,7 @@ use crate::{
         memories::{add_memories, bound},
         replay_script::{Line, ReplayCursor, Script, is_input},
     },
-    run::{driver::RunInput, replay, restore::unfit_error},
+    run::{driver::RunInput, replay, replaying::adopted, restore::unfit_error},
     run_error::names,
 };
 
@@ -95,6 +95,9 @@ pub struct Replayed {
     /// The first divergence.
     pub divergence: Option<Divergence>,
 }
+
+/// The remedy for an intended divergence.
+const ACCEPT: &str = "if the change is intended, record the thread again with `Replay::rerecord`, or its text with `replay --accept`";
 
 /// A thread that cannot be replayed.
 #[derive(thiserror::Error)]
@@ -338,6 +341,10 @@ impl<S: State> Replay<S> {
                 let supersteps = first.control.step.saturating_sub(branch[at - 1].control.step);
                 skipped += usize::try_from(supersteps).unwrap_or_default();
             }
+            if let Some(divergence) = adopted(self.graph.inner(), script, self.thread(), first).await? {
+                script.diverge(divergence);
+                break;
+            }
             let is_input = first.source == Source::Input && (at > 0 || first.parent.is_none());
             let done = if is_input { at } else { at + 1 };
             script.put(self.thread(), Line { checkpoints: branch.clone(), done, end });
@@ -517,7 +524,7 @@ impl Replayed {
     #[track_caller]
     pub fn assert_same(&self) {
         if let Some(divergence) = &self.divergence {
-            panic!("the replay diverged from the thread\n{divergence}");
+            panic!("the replay diverged from the thread\n{divergence}\n{ACCEPT}");
         }
         assert!(self.supersteps > 0, "nothing was replayed: {self}");
         assert!(self.taken == 0 && self.skipped == 0, "not all of the thread is recorded: {self}");

@@ -2,9 +2,9 @@
 
 use std::io::Cursor;
 
-use superstep_checkpoint::text::{self, Copied, ExportOptions};
+use superstep_checkpoint::text::{self, Copied, ExportOptions, TextError};
 
-use crate::{RunError, State, Thread};
+use crate::{RunError, State, Thread, ThreadId, run::folded_states::mismatch};
 
 impl<S: State> Thread<S> {
     /// Returns the thread as text, with everything that is stored of it and of its subgraphs, one line of JSON each.
@@ -61,21 +61,35 @@ impl<S: State> Thread<S> {
 
     /// Stores the thread of a text under the name of this handle, in place of its own name. It must not exist yet.
     ///
+    /// The states to which it folds are compared with the stored ones, see [`check_states`](Self::check_states).
+    ///
     /// Use [`text::check`] and [`Checked::store`](text::Checked::store) for a file that should not be read into memory. A
     /// text from someone else decides which nodes are pending, with which state: inspect the thread before you run it.
     ///
     /// # Errors
     /// [`CheckpointError::ThreadExists`](crate::checkpoint::CheckpointError::ThreadExists), [`RunError::OtherGraph`] if the
-    /// text is a thread of another graph, [`RunError::Text`] if it is not valid. Nothing is stored then.
+    /// text is a thread of another graph, [`RunError::Text`] if it is not valid, or folds to another state than was stored.
+    /// Nothing is stored then.
     pub async fn import(&self, text: &str) -> Result<Copied, RunError> {
         let (checkpointer, thread) = self.stored_root()?;
         let mut source = Cursor::new(text);
         let checked = text::check(&mut source)?;
-        match checked.graph() {
-            Some(graph) if graph.name != self.graph.name() => {
-                Err(self.graph.inner.other(thread, graph.clone()))
-            }
-            _ => Ok(checked.store(&**checkpointer, thread).await?),
+        if let Some(graph) = checked.graph().filter(|graph| graph.name != self.graph.name()) {
+            return Err(self.graph.inner.other(thread, graph.clone()));
         }
+        let lines = checked.lines().clone();
+        let compare = async |stored: ThreadId| match mismatch(self.graph.inner(), &**checkpointer, &stored)
+            .await?
+        {
+            None => Ok(()),
+            Some(mismatch) => Err(RunError::from(TextError::Line {
+                line: lines.get(&mismatch.checkpoint).copied().unwrap_or_default(),
+                what: format!(
+                    "{mismatch}; the file was changed, or the graph: `Replay` shows the difference, and `text::import` stores the \
+                     thread as it is"
+                ),
+            })),
+        };
+        checked.store_if(&**checkpointer, thread, compare).await
     }
 }

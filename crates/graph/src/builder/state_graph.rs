@@ -26,7 +26,7 @@ use crate::{
     CompileError, CompiledGraph, Cx, NodeOptions, Route, State,
     compiled::{
         graph::{FailedEnd, FailureReason, Inner},
-        node::{CompiledNode, FanOut, ItemTimeout, Router},
+        node::{CompiledNode, FanOut, ItemFits, ItemTimeout, Router},
         subgraph::Subgraph,
     },
     node::{
@@ -57,6 +57,7 @@ pub struct StateGraph<S: State> {
     fan_outs: Vec<(Endpoint, FanOut<S>, NodeRef)>,
     caches: Vec<(usize, CachePolicy<S>)>,
     item_timeouts: Vec<(usize, ItemTimeout)>,
+    item_types: Vec<(usize, ItemFits)>,
     pub(crate) discards: Vec<(usize, OnDiscard<S>)>,
     pub(super) stops: Stops,
     /// The ends that are failures, and the node that a retry runs again.
@@ -105,6 +106,7 @@ impl<S: State> StateGraph<S> {
             fan_outs: Vec::new(),
             caches: Vec::new(),
             item_timeouts: Vec::new(),
+            item_types: Vec::new(),
             discards: Vec::new(),
             stops: Stops::default(),
             failed_end: None,
@@ -143,6 +145,7 @@ impl<S: State> StateGraph<S> {
         Fut: Future + Send + 'static,
         Fut::Output: NodeOutput<S>,
     {
+        self.item_types.push((self.nodes.len(), |item| serde_json::from_str::<I>(item).map(drop)));
         WorkerRef { node: self.declare(name, erase_worker(worker), true), item: PhantomData }
     }
 
@@ -425,6 +428,9 @@ impl<S: State> StateGraph<S> {
         }
         for (declared, timeout) in self.item_timeouts.drain(..) {
             nodes[declared_position(declared)].item_timeout = Some(timeout);
+        }
+        for (declared, fits) in self.item_types.drain(..) {
+            nodes[declared_position(declared)].fits = Some(fits);
         }
         for (declared, discard) in self.discards.drain(..) {
             nodes[declared_position(declared)].on_discard = Some(discard);

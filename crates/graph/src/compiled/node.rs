@@ -28,6 +28,9 @@ pub(crate) type FanOut<S> = Arc<dyn Fn(&S, &mut Vec<RawJson>) -> serde_json::Res
 /// Returns the time limit for an item, which is JSON; `None` for that of the node.
 pub(crate) type ItemTimeout = Arc<dyn Fn(&str) -> Option<Duration> + Send + Sync>;
 
+/// Checks that JSON is an item of a worker.
+pub(crate) type ItemFits = fn(&str) -> serde_json::Result<()>;
+
 /// A node of a compiled graph.
 pub(crate) struct CompiledNode<S: State> {
     /// The function; `None` for the start, whose task is the input.
@@ -43,6 +46,8 @@ pub(crate) struct CompiledNode<S: State> {
     pub(crate) timeout: Option<Duration>,
     /// The time limits of single items.
     pub(crate) item_timeout: Option<ItemTimeout>,
+    /// Checks that a stored item fits the type that it takes.
+    pub(crate) fits: Option<ItemFits>,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) cache: Option<NodeCache<S>>,
     /// The handler of discarded tasks.
@@ -65,6 +70,7 @@ impl<S: State> Default for CompiledNode<S> {
             retry,
             timeout,
             item_timeout: None,
+            fits: None,
             idle_timeout,
             cache: None,
         }

@@ -39,4 +39,15 @@ pub(crate) trait Subgraph<S: State>: Send + Sync {
         thread: (ThreadId, At),
         down: RemainingPath,
     ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>>;
+
+    /// Checks that its thread can be resumed. `state` is the node's state.
+    ///
+    /// # Errors
+    /// See [`check`](crate::run::resumable::check).
+    fn check(
+        &self,
+        state: S,
+        checkpointer: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+    ) -> BoxFuture<'static, Result<(), RunError>>;
 }

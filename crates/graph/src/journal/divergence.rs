@@ -340,8 +340,8 @@ fn excerpt(text: &str, other: &str) -> String {
 pub(crate) enum Deviation {
     /// A required input was not recorded.
     Unknown,
-    /// An effect under this name is new, or a recorded one is missing.
-    New { effect: String },
+    /// An effect under this name is new. `unused` are the recorded names that the task has not used: one of them may be its former name.
+    New { effect: String, unused: Vec<String> },
     /// The recorded value under this name does not fit its current type.
     Unfit { effect: String, recorded: Value },
     /// A compared value differs.

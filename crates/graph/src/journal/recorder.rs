@@ -339,6 +339,22 @@ impl Recorder {
         pages.and_then(|pages| Some(pages.tasks.get(&task.slot)?.mode.clone())).unwrap_or_else(late)
     }
 
+    /// Returns the names of recorded data that a replayed task has not used so far.
+    pub(crate) fn unused(
+        &self,
+        task: TaskId,
+        of: impl Fn(&Recorded) -> &BTreeMap<String, Value>,
+    ) -> Vec<String> {
+        let unused = self.page(task, |page| match &page.mode {
+            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) | ReplayMode::Adopted(recorded) => {
+                let used = of(&page.inputs);
+                of(recorded).keys().filter(|name| !used.contains_key(*name)).cloned().collect()
+            }
+            ReplayMode::Nothing | ReplayMode::Unknown => Vec::new(),
+        });
+        unused.unwrap_or_default()
+    }
+
     /// Returns the recorded failure of a node in a replayed task, for its error handler.
     pub(crate) fn failure(&self, task: TaskId, topology: &Topology, node: NodeIndex) -> Option<NodeFailure> {
         match self.mode(task) {

@@ -12,7 +12,10 @@ use std::{
 
 use superstep_checkpoint::{
     CheckpointError, CheckpointMeta, RecordedTarget, Source, TaskRecord,
-    internal::own::{EDITED, STATE, TASK},
+    internal::{
+        Superstep, WrongTask,
+        own::{EDITED, STATE, TASK},
+    },
 };
 use superstep_engine::{NodeName, START};
 use superstep_state::StoredUpdate;
@@ -65,6 +68,27 @@ pub(crate) struct Expected {
     pub(crate) next: Option<CheckpointMeta>,
     /// The tasks of the superstep, by slot.
     pub(crate) tasks: BTreeMap<u32, ExpectedTask>,
+}
+
+impl Expected {
+    /// Checks that the update of each task of a superstep is stored.
+    fn check_tasks(&self, thread: &ThreadId, at: &CheckpointMeta) -> Result<(), CheckpointError> {
+        let Some(next) = self.next.as_ref().filter(|next| !next.parent_pruned) else { return Ok(()) };
+        let stored = self.tasks.iter().filter(|(_, task)| task.update.is_some()).map(|(slot, _)| *slot);
+        let stored = stored.filter(|slot| (*slot as usize) < at.control.next.len());
+        match Superstep::of(&at.control).wrong_task((next.source, next.control.step), stored) {
+            None => Ok(()),
+            Some(WrongTask::Missing(slot) | WrongTask::Superfluous(slot)) => {
+                let (id, from) = (next.id, at.id);
+                let node = at.control.next.get(slot as usize).map_or("?", NodeName::as_str);
+                let what = format!(
+                    "checkpoint {id} of thread `{thread}` has no update of node `{node}`, task {slot} of checkpoint {from}, so its \
+                     state is not the one that was stored; import the thread again from a complete file, or delete it"
+                );
+                Err(CheckpointError::Corrupt { what, source: None })
+            }
+        }
+    }
 }
 
 /// The stored data of a task.
@@ -230,6 +254,7 @@ impl Script {
             })?;
             expected.tasks.insert(slot, task);
         }
+        expected.check_tasks(thread, &at)?;
         if let Some(next) = expected.next.as_ref().filter(|next| next.source == Source::Loop && !is_recorded)
         {
             let applied = self.store.load(thread, Some(next.id)).await?.map(|next| next.applied);
@@ -244,7 +269,7 @@ impl Script {
     }
 
     /// Adds the fingerprints of a backend that computes them only for replays.
-    async fn fingerprinted(
+    pub(crate) async fn fingerprinted(
         &self,
         thread: &ThreadId,
         meta: CheckpointMeta,

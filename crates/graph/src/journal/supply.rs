@@ -86,7 +86,7 @@ impl RecordedSupply {
     pub(crate) fn missing(&self) -> Option<String> {
         let (node, deviation) = self.lock().missing.clone()?;
         Some(match deviation {
-            Deviation::New { effect } | Deviation::Other { effect, .. } => {
+            Deviation::New { effect, .. } | Deviation::Other { effect, .. } => {
                 format!("the result of the effect `{effect}` of node `{node}`")
             }
             Deviation::Unfit { effect, .. } => {

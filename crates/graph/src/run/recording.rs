@@ -2,9 +2,9 @@
 //!
 //! Start at [`Recording`].
 
-use std::{error::Error, sync::Arc};
+use std::{error::Error, io, sync::Arc};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Serializer, Value};
 use superstep_checkpoint::{
     LazyFingerprints, Loaded, RecordedTarget, Source, internal::Fingerprints, internal::own::STATE,
 };
@@ -24,6 +24,9 @@ use crate::{RunError, State, ThreadId, journal::recorder::ReplayMode};
 /// The number of bytes of a channel that its fingerprint covers, so that its cost does not grow with the
 /// channel.
 const OUTLINE: usize = 2 << 10;
+
+/// The maximum number of bytes of a value that is stored in place of its fingerprint, which has 18.
+const SMALL: usize = 32;
 
 /// The observer of a run that is recorded for a replay.
 pub(super) struct Recording;
@@ -110,15 +113,55 @@ impl<S: State> Fingerprints for Initial<S> {
     }
 }
 
-/// Returns the fingerprints of the channels that a superstep wrote: of a large one, that of its beginning and its length.
+/// Returns the fingerprints of the channels that a superstep wrote: of a small value, a list with the value itself, which a divergence
+/// can show; of a large one, that of its beginning and its length. Unreadable values have none.
 pub(super) fn fingerprints<S: State>(state: &S, written: ChannelSet) -> Map<String, Value> {
     let channels = state.channels();
     let written = written.iter().filter(|position| !channels[*position].untracked);
     let print = |position: usize| {
-        let print = || Ok(outline(OUTLINE, |printer| state.serialize_channel(position, printer)));
-        // Unreadable values are not compared.
-        let print = unpanicked("Serialize", print).ok()??;
-        Some((channels[position].name.to_string(), print.into()))
+        let print = match small_value(state, position) {
+            Some(value) => Value::from([value].as_slice()),
+            None => print_of(state, position)?.into(),
+        };
+        Some((channels[position].name.to_string(), print))
     };
     written.filter_map(print).collect()
+}
+
+/// Returns whether a channel has a stored fingerprint. Older programs stored those of small values, too.
+pub(super) fn has_fingerprint<S: State>(state: &S, position: usize, stored: &Value) -> bool {
+    match stored.as_array().map(Vec::as_slice) {
+        Some([value]) => small_value(state, position).as_ref() == Some(value),
+        _ => print_of(state, position).is_some_and(|print| *stored == print),
+    }
+}
+
+fn print_of<S: State>(state: &S, position: usize) -> Option<String> {
+    let print = || Ok(outline(OUTLINE, |printer| state.serialize_channel(position, printer)));
+    unpanicked("Serialize", print).ok()?
+}
+
+/// Returns the value of a channel if its JSON is not longer than [`SMALL`].
+fn small_value<S: State>(state: &S, position: usize) -> Option<Value> {
+    let mut json = Limited(Vec::new());
+    let written = || state.serialize_channel(position, &mut Serializer::new(&mut json));
+    unpanicked("Serialize", written).ok()?;
+    serde_json::from_slice(&json.0).ok()
+}
+
+/// A buffer that refuses what is longer than [`SMALL`], so that the work for a value does not grow with it.
+struct Limited(Vec<u8>);
+
+impl io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > SMALL {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

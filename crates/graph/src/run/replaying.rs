@@ -16,6 +16,7 @@ use superstep_checkpoint::{RecordedTarget, Source};
 use superstep_engine::{Breakpoints, RunLimits, START, Task};
 use superstep_state::{StoredUpdate, chain};
 
+pub(crate) use self::compare::adopted;
 pub(super) use self::nested::{recorded_of, seek};
 use super::{
     observer::{RunObserver, RunView, TaskStart, Wait},

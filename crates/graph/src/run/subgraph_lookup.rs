@@ -19,6 +19,7 @@ use crate::{
     run::{
         conflicts::set_back_refused,
         restore::{Restored, RestoredTask, load, load_seeded},
+        resumable::check,
     },
 };
 
@@ -52,6 +53,15 @@ impl<S: State> Subgraph<S> for SameState<S> {
         let (thread, at) = thread;
         Box::pin(find(LocatedSubgraph { graph: self.0.clone(), thread, at, seed: Some(state) }, down))
     }
+
+    fn check(
+        &self,
+        state: S,
+        checkpointer: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+    ) -> BoxFuture<'static, Result<(), RunError>> {
+        check(self.0.inner().clone(), checkpointer, thread, Some(state))
+    }
 }
 
 impl<S: State, T: State> Subgraph<S> for MappedState<T> {
@@ -67,6 +77,15 @@ impl<S: State, T: State> Subgraph<S> for MappedState<T> {
     ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>> {
         let (thread, at) = thread;
         Box::pin(find(LocatedSubgraph { graph: self.0.clone(), thread, at, seed: None }, down))
+    }
+
+    fn check(
+        &self,
+        _: S,
+        checkpointer: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+    ) -> BoxFuture<'static, Result<(), RunError>> {
+        check(self.0.inner().clone(), checkpointer, thread, None)
     }
 }
 

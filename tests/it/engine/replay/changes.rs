@@ -24,6 +24,7 @@ enum Change {
     AsksOtherwise,
     Does,
     DoesOtherwise,
+    Renames,
     Forgets,
     Route,
     Items,
@@ -61,7 +62,8 @@ fn work(change: Change, store: Arc<dyn Checkpointer>) -> CompiledGraph<Work> {
         let amount = if change == Change::DoesOtherwise { 21 } else { 20 };
         cx.compared("pay", || json!({"amount": amount})).await;
         if change != Change::Forgets {
-            let _receipt = cx.recorded("pay", async || "r-1".to_owned()).await;
+            let name = if change == Change::Renames { "charge" } else { "pay" };
+            let _receipt = cx.recorded(name, async || "r-1".to_owned()).await;
         }
         if change == Change::Does {
             let _more = cx.recorded("more", async || 1).await;
@@ -137,6 +139,13 @@ on_every_store! {
         (Change::AsksOtherwise, "b", At::Question("ok".into()), json!(null), json!("really?")),
         (Change::Does, "a", effect("more"), json!(null), json!("something that it had not done")),
         (Change::DoesOtherwise, "a", effect("pay"), json!(20), json!(21)),
+        (
+            Change::Renames,
+            "a",
+            effect("charge"),
+            json!("the effect `pay`"),
+            json!("the effect `charge`, which was not recorded"),
+        ),
         (Change::Route, "d", At::Route, json!(["left", "right"]), json!(["left"])),
         (Change::Items, "both", At::Route, json!("y"), json!("z")),
         (Change::Edge, "both", At::Route, json!(["worker", "worker"]), json!(["a", "worker", "worker"])),
@@ -206,7 +215,7 @@ on_every_store! {
         let found = found(&graph.compile().unwrap().with_checkpointer(store)).await;
         assert_eq!(found.kind, superstep::replay::DivergenceKind::Reducer);
         assert_eq!((found.node.as_str(), found.at, found.step), ("a", At::State("log".into()), 1));
-        assert_eq!(found.got, json!(["a"]));
+        assert_eq!((found.expected, found.got), (json!(["in", "a"]), json!(["a"])));
     }
 
     async fn another_reducer_is_seen_beside_a_channel_that_was_removed(backend: Backend) {

@@ -13,7 +13,8 @@ use superstep_state::internal::keys;
 
 use super::{
     super::lines::{Channel, Line, QuestionLine, Raw, Target, Task},
-    Redaction,
+    Redaction, channel_rule, path_rule,
+    remains::Remains,
 };
 use crate::{
     NodeFailure, ThreadId,
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// The entry of an object in place of a redacted value. Its value is the rule.
-const MARKER: &str = "$redacted";
+pub(super) const MARKER: &str = "$redacted";
 
 /// The text in place of a redacted one.
 const TEXT: &str = "[redacted]";
@@ -34,21 +35,48 @@ pub(in crate::text) struct Redacting<'a> {
     rules: &'a Redaction,
     /// The rules about channels that have replaced a value.
     used: RefCell<BTreeSet<String>>,
+    remains: RefCell<Remains>,
+    /// `true` once all replaced values are known.
+    inspects: bool,
 }
 
 impl<'a> Redacting<'a> {
     pub(in crate::text) fn new(rules: &'a Redaction) -> Self {
-        Self { rules, used: RefCell::default() }
+        let (used, remains) = (RefCell::default(), RefCell::default());
+        Self { rules, used, remains, inspects: !rules.hides_records() }
     }
 
-    /// Returns the rules about channels that have replaced no value.
-    pub(in crate::text) fn unused(self) -> Vec<String> {
+    /// Returns whether the thread has to be read once before it is written, because a value may be replaced after a line that repeats
+    /// it.
+    pub(in crate::text) fn reads_first(&self) -> bool {
+        !self.inspects
+    }
+
+    /// Returns the redaction after that.
+    pub(in crate::text) fn read(self) -> Self {
+        Self { inspects: true, ..self }
+    }
+
+    /// Looks for replaced values in a line as it is written.
+    pub(in crate::text) fn inspect(&self, line: &Line, json: &[u8]) -> serde_json::Result<()> {
+        if self.rules.is_empty() || !self.inspects {
+            return Ok(());
+        }
+        self.remains.borrow_mut().inspect(self.rules, line, json)
+    }
+
+    /// Returns the rules about channels that have replaced no value, and the places that still have replaced ones.
+    pub(in crate::text) fn into_problems(self) -> (Vec<String>, Vec<String>) {
         let used = self.used.into_inner();
-        self.rules.channel_rules().filter(|rule| !used.contains(rule)).collect()
+        let unused = self.rules.channel_rules().filter(|rule| !used.contains(rule)).collect();
+        (unused, self.remains.into_inner().into_places())
     }
 
     /// Returns the entry in place of a value that a rule replaces.
-    fn used(&self, rule: String) -> Value {
+    fn used(&self, rule: String, value: &Value) -> Value {
+        if !self.inspects {
+            self.remains.borrow_mut().replaced(value);
+        }
         let entry = marker(&rule);
         self.used.borrow_mut().insert(rule);
         entry
@@ -185,14 +213,17 @@ impl<'a> Redacting<'a> {
     /// Replaces in a value of a channel, or a write to it.
     fn value(&self, channel: &str, value: &mut Raw) -> serde_json::Result<bool> {
         let paths = || self.rules.paths.iter().filter(|path| self.rules.is_about(&path[0], channel));
-        let rule = |path: &[String]| format!("path {}", path.join("."));
         let mut rules = self.rules.channels.iter().filter(|rule| self.rules.is_about(rule, channel));
         if let Some(first) = rules.next() {
-            let entry = self.used(format!("channel {first}"));
+            let parsed = serde_json::from_str(value.get())?;
+            let entry = self.used(channel_rule(first), &parsed);
             // Another name of the channel, and parts of it, are replaced with it.
-            rules.for_each(|rule| drop(self.used(format!("channel {rule}"))));
-            paths().for_each(|path| drop(self.used(rule(path))));
+            rules.for_each(|rule| drop(self.used(channel_rule(rule), &Value::Null)));
+            paths().for_each(|path| drop(self.used(path_rule(path), &Value::Null)));
             return replace_if(true, value, &entry);
+        }
+        if let Some(rule) = self.rules.rule_of_copy(channel) {
+            return replace_if(true, value, &marker(&rule));
         }
         if paths().next().is_none() && !self.rules.finds_texts() {
             return Ok(false);
@@ -200,7 +231,7 @@ impl<'a> Redacting<'a> {
         let mut parsed = serde_json::from_str(value.get())?;
         let mut is_changed = false;
         for path in paths() {
-            is_changed |= replace_at(&mut parsed, &path[1..], &|| self.used(rule(path)));
+            is_changed |= replace_at(&mut parsed, &path[1..], &|value| self.used(path_rule(path), value));
         }
         is_changed |= self.strings(&mut parsed);
         replace_if(is_changed, value, &parsed)
@@ -242,8 +273,8 @@ impl<'a> Redacting<'a> {
     fn text(&self, text: &mut String) -> bool {
         let mut is_changed = false;
         for secret in &self.rules.secrets {
-            if text.contains(secret.as_str()) {
-                *text = text.replace(secret.as_str(), TEXT);
+            if let Some(replaced) = secret.replaced(text, TEXT) {
+                *text = replaced;
                 is_changed = true;
             }
         }
@@ -278,9 +309,9 @@ fn marker(rule: &str) -> Value {
 }
 
 /// Replaces what `path` names in a value. `entry` returns the entry in place of it.
-fn replace_at(value: &mut Value, path: &[String], entry: &dyn Fn() -> Value) -> bool {
+fn replace_at(value: &mut Value, path: &[String], entry: &dyn Fn(&Value) -> Value) -> bool {
     let Some((step, rest)) = path.split_first() else {
-        *value = entry();
+        *value = entry(value);
         return true;
     };
     match value {
@@ -301,31 +332,7 @@ fn replace_at(value: &mut Value, path: &[String], entry: &dyn Fn() -> Value) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{escaped, escaped_as_ascii},
-        *,
-    };
-
-    #[test]
-    fn a_secret_is_replaced_in_json_texts_within_each_other() {
-        let secret = "p\"w\\d\n\u{7f}é😀";
-        let rules = Redaction::new().secret(secret);
-        let redacted = |text: &str| {
-            let mut value = Value::from(format!("a {text} b"));
-            Redacting::new(&rules).strings(&mut value);
-            value
-        };
-        let forms = |text: &str| [escaped(text), escaped_as_ascii(text)];
-        let once = forms(secret);
-        assert_eq!(once[1], r#"p\"w\\d\n\u007f\u00e9\ud83d\ude00"#);
-        assert_eq!(serde_json::from_str::<String>(&format!("\"{}\"", once[1])).unwrap(), secret);
-        for text in
-            [&[secret.to_owned()][..], &once, &once.each_ref().map(|text| forms(text)).concat()].concat()
-        {
-            assert_eq!(redacted(&text), "a [redacted] b", "{text}");
-        }
-        assert_eq!(Redaction::new().secret("").secrets, Vec::<String>::new());
-    }
+    use super::*;
 
     fn update(rules: &Redaction, json: &str) -> String {
         let mut update = raw(json);
@@ -368,7 +375,7 @@ mod tests {
             String::from_utf8(text).unwrap(),
             r#"{"channel":"$kept","value":{"updates":[{"email":{"$redacted":"channel email"},"n":1}],"values":{"$v":{"log":2},"email":{"$redacted":"channel email"},"log":[{"to":{"$redacted":"path log.*.to"}}]}}}"#
         );
-        assert_eq!(redacting.unused(), ["channel values"]);
+        assert_eq!(redacting.into_problems().0, ["channel values"]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
     journal::{
         divergence::{Change, Deviation},
         interrupts::WaitReason,
-        recorder::{NamePurpose, Recorder, ReplayMode, effect},
+        recorder::{NamePurpose, Recorded, Recorder, ReplayMode, effect},
     },
 };
 
@@ -225,6 +225,10 @@ impl Cx {
                     noted: &recorded.results,
                 })
             };
+            let unused = self.unused(|inputs| &inputs.compared);
+            if expected.is_null() && changes.is_empty() && !unused.is_empty() {
+                return self.deviate(Deviation::New { effect: name.to_owned(), unused }).await;
+            }
             if expected != got || !changes.is_empty() {
                 let effect = name.to_owned();
                 return self.deviate(Deviation::Other { effect, expected, got, changes }).await;
@@ -243,9 +247,13 @@ impl Cx {
                 Ok(result) => return result,
                 Err(_) => Deviation::Unfit { effect, recorded: json.clone() },
             },
-            None => Deviation::New { effect },
+            None => Deviation::New { effect, unused: self.unused(|inputs| &inputs.results) },
         };
         self.deviate(deviation).await
+    }
+
+    fn unused(&self, of: impl Fn(&Recorded) -> &BTreeMap<String, Value>) -> Vec<String> {
+        self.recorder().unused(self.0.task, of)
     }
 
     fn record_result(&self, name: &str, json: Value) {

@@ -3,23 +3,30 @@
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use serde_json::{Map, Value, json};
-use superstep_checkpoint::{AppliedTask, RecordedTarget, TaskRecord, internal::own::STATE};
-use superstep_engine::{Control, NodeName, START};
+use superstep_checkpoint::{
+    AppliedTask, CheckpointMeta, RecordedTarget, Source, SubgraphPath, TaskRecord, internal::own::STATE,
+};
+use superstep_engine::{ChannelSet, Control, NodeName, START};
 use superstep_state::{
-    Channel, RawJson, StoredUpdate,
+    RawJson, StoredUpdate,
     internal::{ThreadDecoder, keys},
 };
 
 use super::{Progress, Replaying};
 use crate::{
-    CheckpointId, RunError, State,
+    CheckpointId, RunError, State, ThreadId,
+    compiled::graph::Inner,
     journal::{
         divergence::{At, Deviation, Divergence, DivergenceKind},
-        replay_script::ExpectedTask,
+        replay_script::{ExpectedTask, Script},
     },
     node::output::Written,
     run::{
-        observer::RunView, recording::fingerprints, restore::unfit_error, stop::Stop, targets::named,
+        folded_states::different_channel,
+        observer::RunView,
+        restore::{Restored, restore, unfit_error},
+        stop::Stop,
+        targets::named,
         thread_writer::NewCheckpoint,
     },
 };
@@ -61,8 +68,13 @@ impl Progress {
         let (at, expected, got) = match deviation {
             // A replay has a number in any case.
             Deviation::Unknown | Deviation::Steps => return None,
-            Deviation::New { effect } => {
+            Deviation::New { effect, unused } if unused.is_empty() => {
                 (At::Effect(effect), Value::Null, "something that it had not done".into())
+            }
+            Deviation::New { effect, unused } => {
+                let names: Vec<String> = unused.iter().map(|name| format!("`{name}`")).collect();
+                let got = format!("the effect `{effect}`, which was not recorded");
+                (At::Effect(effect), format!("the effect {}", names.join(" or ")).into(), got.into())
             }
             Deviation::Unfit { effect, recorded } => {
                 (At::Effect(effect), recorded, "a type that this does not fit".into())
@@ -184,26 +196,14 @@ impl Replaying {
             }
             return diverge(progress.route(run, &new.applied, &next.control, &new.control));
         }
-        let folded = fingerprints(run.state, run.written);
         let Some(stored) = next.metadata.get(STATE).and_then(Value::as_object) else { return Ok(()) };
-        let position = |channel: &str| run.state.channels().iter().position(|known| *known.name == *channel);
-        // For a channel that the state no longer has, or has in another version, the writes are compared.
-        let is_migrated = |position: usize| {
-            let tasks = progress.expected.tasks.values().filter_map(|task| task.update.as_ref());
-            tasks.into_iter().any(|update| is_of_another_version(update, &run.state.channels()[position]))
-        };
-        let different = stored.iter().find_map(|(channel, value)| {
-            let is_different = folded.get(channel) != Some(value);
-            let position = is_different.then(|| position(channel))??;
-            (!is_migrated(position)).then_some((position, channel, value))
-        });
-        if let Some((position, channel, expected)) = different {
-            let got = run.state.encode(position).ok();
-            let got = got.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or(Value::Null);
-            let expected =
-                json!(format!("a value with the fingerprint {}", expected.as_str().unwrap_or("?")));
+        let tasks = progress.expected.tasks.values();
+        let updates: Vec<_> = tasks.filter_map(|task| task.update.as_ref()).collect();
+        if let Some((position, expected)) = different_channel(run.state, stored, &updates, None) {
+            let (channel, got) =
+                (run.state.channels()[position].name.to_string(), value_of(run.state, position));
             let writer = writer(run.state, &new.applied, position);
-            return diverge(progress.divergence(run, writer, At::State(channel.clone()), expected, got));
+            return diverge(progress.divergence(run, writer, At::State(channel), printed(expected), got));
         }
         Ok(())
     }
@@ -232,16 +232,58 @@ impl Replaying {
     }
 }
 
-/// Returns whether an update has a write of this channel that was stored with another version of it.
-fn is_of_another_version(update: &StoredUpdate, channel: &Channel) -> bool {
-    if !update.touches(&channel.name) {
-        return false;
+/// Compares the state of a checkpoint that a replay does not reach, but begins with, with its stored fingerprints.
+///
+/// # Errors
+/// That of loading the checkpoint.
+pub(crate) async fn adopted<S: State>(
+    graph: &Inner<S>,
+    script: &Script,
+    thread: &ThreadId,
+    meta: &CheckpointMeta,
+) -> Result<Option<Divergence>, RunError> {
+    if meta.source != Source::Loop {
+        return Ok(None);
     }
-    let json = update.json().ok();
-    let entries: Option<Map<String, Value>> = json.and_then(|json| serde_json::from_str(&json).ok());
-    let stored =
-        entries.as_ref().and_then(|entries| entries.get(keys::VERSIONS)?.get(&*channel.name)?.as_u64());
-    stored.unwrap_or(1) != u64::from(channel.version)
+    let meta = script.fingerprinted(thread, meta.clone()).await?;
+    let Some(stored) = meta.metadata.get(STATE).and_then(Value::as_object) else { return Ok(None) };
+    let Some(loaded) = script.store.load(thread, Some(meta.id)).await? else { return Ok(None) };
+    let snapshot = loaded.snapshot.clone().filter(|_| loaded.commits.is_empty());
+    let updates = loaded.commits.last().cloned().unwrap_or_default();
+    let reader = ThreadDecoder::new((*graph.initial).clone());
+    let Restored { state, applied, .. } = restore(reader, thread, loaded, ChannelSet::EMPTY)?;
+    let different = different_channel(&state, stored, &updates.iter().collect::<Vec<_>>(), snapshot.as_ref());
+    let Some((position, expected)) = different else { return Ok(None) };
+    let channel = state.channels()[position].name.to_string();
+    let writer =
+        applied.iter().zip(&updates).rfind(|(_, update)| update.touches(&channel)).map(|(task, _)| task);
+    let node = writer.or(applied.last()).map_or_else(|| START.into(), |(_, node)| node.clone());
+    Ok(Some(Divergence {
+        path: SubgraphPath::default(),
+        checkpoint: meta.parent.unwrap_or(meta.id),
+        step: meta.control.step,
+        node,
+        at: At::State(channel),
+        kind: DivergenceKind::Reducer,
+        changes: Vec::new(),
+        expected: printed(expected),
+        got: value_of(&state, position),
+        place: String::new(),
+    }))
+}
+
+/// Returns the value of a channel as JSON.
+fn value_of<S: State>(state: &S, channel: usize) -> Value {
+    let json = state.encode(channel).ok();
+    json.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or(Value::Null)
+}
+
+/// Returns what is stored of a value: a small one, or its fingerprint.
+fn printed(fingerprint: &Value) -> Value {
+    match fingerprint.as_array().map(Vec::as_slice) {
+        Some([value]) => value.clone(),
+        _ => json!(format!("a value with the fingerprint {}", fingerprint.as_str().unwrap_or("?"))),
+    }
 }
 
 /// Returns the targets of the tasks of a superstep, by slot. The items that they sent are those of the next superstep, in the

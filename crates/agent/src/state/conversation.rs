@@ -1,0 +1,44 @@
+//! The redaction of the conversation when a thread is exported as text.
+
+use superstep_graph::checkpoint::text::Redaction;
+
+/// The channels that repeat parts of `messages`: replies, calls, results, a summary, hints.
+const COPIES: [&str; 9] = [
+    "context",
+    "final_reply",
+    "hints",
+    "ignored_tool_calls",
+    "output",
+    "output_problem",
+    "parts",
+    "tool_call_history",
+    "tool_result_history",
+];
+
+/// Returns a redaction without rules in which a rule for channel `messages`, or a part of it, also replaces the channels of
+/// [`AgentState`](crate::AgentState) that repeat the conversation.
+///
+/// ```
+/// use superstep_agent::state::conversation;
+///
+/// let hidden = conversation().channel("messages");
+/// ```
+pub fn conversation() -> Redaction {
+    Redaction::new().copied("messages", COPIES)
+}
+
+#[cfg(test)]
+mod tests {
+    use superstep_graph::State;
+
+    use super::COPIES;
+    use crate::AgentState;
+
+    #[test]
+    fn the_copies_are_channels() {
+        let state = AgentState::default();
+        for copy in COPIES {
+            assert!(state.channels().iter().any(|channel| channel.name == copy), "{copy}");
+        }
+    }
+}
