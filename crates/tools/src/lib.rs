@@ -16,6 +16,8 @@ mod folders;
 #[cfg(feature = "workspace")]
 mod question;
 #[cfg(feature = "workspace")]
+mod settings;
+#[cfg(feature = "workspace")]
 mod shell;
 #[cfg(feature = "workspace")]
 mod snapshots;
@@ -31,20 +33,22 @@ mod web;
 mod workspace;
 
 #[cfg(feature = "workspace")]
-pub use all::all;
+pub use all::{all, all_with};
 #[cfg(feature = "workspace")]
 pub use calculate::calculate;
 #[cfg(feature = "workspace")]
 pub use clock::current_time;
 pub use folders::{spill_files::SpillFiles, thread_folders::make_private_folder};
 #[cfg(feature = "workspace")]
-pub use shell::shell;
+pub use settings::{ShellSettings, ToolSettings, WebSettings};
+#[cfg(feature = "workspace")]
+pub use shell::{shell, shell_with};
 #[cfg(feature = "workspace")]
 pub use snapshots::{FileSnapshots, RestoreError};
 #[cfg(feature = "workspace")]
 pub use todo::todo;
 #[cfg(feature = "workspace")]
-pub use web::fetch_url;
+pub use web::{fetch_url, fetch_url_with};
 #[cfg(feature = "workspace")]
 pub use workspace::{RESULTS, Workspace, edit_file, list_files, read_file, search_files, write_file};
 
