@@ -44,7 +44,7 @@ pub use settings::{ShellSettings, ToolSettings, WebSettings};
 #[cfg(feature = "workspace")]
 pub use shell::{shell, shell_with};
 #[cfg(feature = "workspace")]
-pub use snapshots::{FileSnapshots, RestoreError};
+pub use snapshots::{FileSnapshots, RestoreError, Restored};
 #[cfg(feature = "workspace")]
 pub use todo::todo;
 #[cfg(feature = "workspace")]
@@ -58,7 +58,9 @@ pub mod internal {
     pub use crate::folders::{
         locks::{LockedFile, PATIENCE, blocking, keep_names, lock, locked, patiently, private},
         stored::{open_stored, read_stored},
-        thread_folders::{ThreadFolders, hash_of, user_name, user_of},
+        thread_folders::{
+            ThreadFolders, UNFINISHED, clear_unfinished, hash_of, lock_unfinished, user_name, user_of,
+        },
     };
     #[cfg(feature = "workspace")]
     pub use crate::workspace::{edit::edit_file_once, journal::EditJournal};
