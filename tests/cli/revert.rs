@@ -191,6 +191,28 @@ async fn a_killed_round_is_compared_with_its_first_snapshot() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_restored_is_named_and_the_rest_is_restored() {
+    let place = Place::new();
+    let server = serve([shell("c1", "echo 2 > notes.txt; echo 1 > new"), txt("ok")]).await;
+    run(&place, &server, &[]).await.ok();
+    let stored = place.work().join(".superstep/files/t");
+    let content = |entry: fs::DirEntry| Some(entry.path()).filter(|path| path.extension().is_none());
+    for path in fs::read_dir(stored).unwrap().filter_map(|entry| content(entry.unwrap())) {
+        if fs::read_to_string(&path).unwrap().contains("needle") {
+            let length = fs::metadata(&path).unwrap().len();
+            fs::write(&path, "x".repeat(usize::try_from(length).unwrap())).unwrap();
+        }
+    }
+    let ran = place.run(&["revert", "t", "--to", "1", "--json"]).await;
+    assert_eq!(ran.code, Some(1));
+    let line = &ran.lines()[0];
+    assert_eq!(line["files"]["changes"][0]["path"], "new");
+    assert!(line["left"]["notes.txt"].as_str().unwrap().ends_with("is damaged"), "{line}");
+    assert!(ran.stderr.contains("not restored, and left as they are: notes.txt: "), "{}", ran.stderr);
+    assert_eq!((read(&place, "new"), read(&place, "notes.txt").as_deref()), (None, Some("2\n")));
+}
+
+#[tokio::test]
 async fn file_snapshots_are_stored_copied_and_deleted_with_their_thread_if_enabled() {
     let place = Place::new();
     let server = serve([shell("c1", "echo 1 > a"), txt("ok"), shell("c2", "echo 1 > b"), txt("ok")]).await;
@@ -204,7 +226,11 @@ async fn file_snapshots_are_stored_copied_and_deleted_with_their_thread_if_enabl
     place.file("off.toml", "snapshots = false\n");
     run(&place, &server, &["--config", "off.toml"]).await.ok();
     assert_eq!(place.state("t").await["values"]["files"], Value::Null);
-    assert_eq!(place.run(&["revert", "t", "--to", "1"]).await.ok().stdout, "no file had to be restored\n");
+    let refused = place.run(&["revert", "t", "--to", "1"]).await;
+    refused.refused(
+        1,
+        "not restored, and left as they are: checkpoint 5: its tools ran without a snapshot, so their changes are unknown",
+    );
     assert_eq!(read(&place, "b").unwrap(), "1\n");
     place
         .run(&["revert", "t", "--to", "99"])

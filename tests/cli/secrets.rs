@@ -81,3 +81,30 @@ async fn a_database_is_for_its_owner_only_and_out_of_sight_of_git() {
     assert_eq!((mode(place.database()), mode(folder.clone())), (0o600, 0o700));
     assert_eq!(fs::read_to_string(folder.join(".gitignore")).unwrap(), "*\n");
 }
+
+#[tokio::test]
+async fn commands_get_the_variables_that_the_user_names_and_none_that_a_database_names() {
+    let place = Place::new();
+    let ask = || call("c1", "shell", r#"{"command":"echo got-$MY_TOKEN; test -n \"$MY_TOKEN\""}"#);
+    let server = serve([ask(), txt("ok"), ask(), txt("ok"), ask(), txt("ok")]).await;
+    place.file("agent.toml", "[shell]\nenv = [\"MY_TOKEN\"]\n");
+    for (user, more, wanted) in [
+        ("ada", &["--config", "agent.toml"][..], "got-s3cret\n[exit code 0]"),
+        ("ada", &[], "got-s3cret\n[exit code 0]"),
+        (
+            "bob",
+            &[],
+            "got-\n[exit code 1]\n[commands do not get `MY_TOKEN`, unless the user names it in the configuration: `[shell] env = \
+             [\"MY_TOKEN\"]`]",
+        ),
+    ] {
+        let url = server.base_url();
+        let args = ["run", "go", "--thread", "t", "--yes", "--base-url", &url, "--model", "m"];
+        let mut command = place.command_of(user, &[&args[..], more].concat());
+        let ran = ended(command.env("MY_TOKEN", "s3cret")).await.ok();
+        assert_eq!(ran.stderr.contains("`shell`"), user == "bob", "{}", ran.stderr);
+        let request = server.requests().pop().unwrap();
+        let result = request["messages"].as_array().unwrap().iter().rev().find(|it| it["role"] == "tool");
+        assert_eq!(result.unwrap()["content"], wanted);
+    }
+}

@@ -195,12 +195,13 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     fn is_over(&self, ends_line: bool) -> bool {
-        let line = self.line.trim_ascii_start();
-        let is_object = line.starts_with(b"{");
-        let is_whole = is_object && self.scan.is_closed();
-        let has_more = is_object
-            && line.split(|byte| *byte == b'\n').next().is_some_and(|first| first.trim_ascii() == b"{");
-        is_whole || ends_line && !has_more
+        match self.line.trim_ascii_start() {
+            // A line with a bracket only begins an object of several lines.
+            [b'{', rest @ ..] => {
+                self.scan.is_closed() || ends_line && !rest.starts_with(b"\n") && !rest.starts_with(b"\r\n")
+            }
+            _ => ends_line,
+        }
     }
 
     fn take(&mut self) -> Line {

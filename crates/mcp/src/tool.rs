@@ -357,4 +357,37 @@ mod tests {
         assert_eq!(told, wanted);
         server.close().await;
     }
+
+    /// A server that logs as JSON, requests something before the session begins, never ends its list, and sends half an emoji.
+    const ODD: &str = r#"
+        say() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
+        echo '{"level":"info","message":"ready"}'
+        while read -r line; do
+            id=${line#*'"id":'}; id=${id%%[,\}]*}
+            case $line in
+            *'"initialize"'*)
+                echo '{"jsonrpc":"2.0","id":"r","method":"roots/list"}'; read -r answer
+                say '"result":{"protocolVersion":"2025-06-18"}';;
+            *'"tools/list"'*) say '"result":{"tools":[{"name":"a","inputSchema":{}}],"nextCursor":"0"}';;
+            *'"tools/call"'*)
+                echo '{"level":"info","msg":"calling"}'
+                say '"result":{"content":[{"type":"text","text":"half \ud83d","annotations":{"audience":"user"}}]}';;
+            esac
+        done"#;
+
+    #[tokio::test]
+    async fn oddities_of_a_server_do_no_harm() {
+        let server = McpServer::connect("s", McpConfig::program("sh", ["-c", ODD])).await.unwrap();
+        assert!(
+            server
+                .logged()
+                .concat()
+                .contains("a line on its stdout is not a message: it answers no open request")
+        );
+        let tools = server.tools();
+        assert_eq!(tools.len(), 1);
+        let result = tools[0].call(json!({}), ToolCx::new("c")).await;
+        assert_eq!(result.unwrap().text, "half \u{fffd}");
+        server.close().await;
+    }
 }

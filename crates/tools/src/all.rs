@@ -7,9 +7,10 @@ use superstep_llm::Tool;
 use crate::{
     calculate::calculate,
     clock::current_time,
-    shell::shell,
+    settings::ToolSettings,
+    shell::shell_with,
     todo::todo,
-    web::fetch_url,
+    web::fetch_url_with,
     workspace::{Workspace, edit_file, list_files, read_file, search_files, write_file},
 };
 
@@ -30,6 +31,17 @@ use crate::{
 /// # std::io::Result::Ok(())
 /// ```
 pub fn all(root: &Path, clock: impl Fn() -> i64 + Send + Sync + 'static) -> io::Result<Vec<Arc<dyn Tool>>> {
+    all_with(root, clock, &ToolSettings::default())
+}
+
+/// The same tools, with what the user grants to `shell` and `fetch_url`.
+///
+/// # Errors    `root` is missing, unreadable or not a directory.
+pub fn all_with(
+    root: &Path,
+    clock: impl Fn() -> i64 + Send + Sync + 'static,
+    settings: &ToolSettings,
+) -> io::Result<Vec<Arc<dyn Tool>>> {
     let workspace = Workspace::open(root)?;
     Ok(vec![
         Arc::new(list_files(&workspace)),
@@ -37,8 +49,8 @@ pub fn all(root: &Path, clock: impl Fn() -> i64 + Send + Sync + 'static) -> io::
         Arc::new(search_files(&workspace)),
         Arc::new(edit_file(&workspace)),
         Arc::new(write_file(&workspace)),
-        Arc::new(shell(&workspace)),
-        Arc::new(fetch_url()),
+        Arc::new(shell_with(&workspace, settings.shell.clone())),
+        Arc::new(fetch_url_with(settings.web.clone())),
         Arc::new(todo()),
         Arc::new(calculate()),
         Arc::new(current_time(clock)),

@@ -16,6 +16,8 @@ mod folders;
 #[cfg(feature = "workspace")]
 mod question;
 #[cfg(feature = "workspace")]
+mod settings;
+#[cfg(feature = "workspace")]
 mod shell;
 #[cfg(feature = "workspace")]
 mod snapshots;
@@ -31,20 +33,22 @@ mod web;
 mod workspace;
 
 #[cfg(feature = "workspace")]
-pub use all::all;
+pub use all::{all, all_with};
 #[cfg(feature = "workspace")]
 pub use calculate::calculate;
 #[cfg(feature = "workspace")]
 pub use clock::current_time;
 pub use folders::{spill_files::SpillFiles, thread_folders::make_private_folder};
 #[cfg(feature = "workspace")]
-pub use shell::shell;
+pub use settings::{ShellSettings, ToolSettings, WebSettings};
 #[cfg(feature = "workspace")]
-pub use snapshots::{FileSnapshots, RestoreError};
+pub use shell::{shell, shell_with};
+#[cfg(feature = "workspace")]
+pub use snapshots::{FileSnapshots, RestoreError, Restored};
 #[cfg(feature = "workspace")]
 pub use todo::todo;
 #[cfg(feature = "workspace")]
-pub use web::fetch_url;
+pub use web::{fetch_url, fetch_url_with};
 #[cfg(feature = "workspace")]
 pub use workspace::{RESULTS, Workspace, edit_file, list_files, read_file, search_files, write_file};
 
@@ -54,7 +58,9 @@ pub mod internal {
     pub use crate::folders::{
         locks::{LockedFile, PATIENCE, blocking, keep_names, lock, locked, patiently, private},
         stored::{open_stored, read_stored},
-        thread_folders::{ThreadFolders, hash_of, user_name, user_of},
+        thread_folders::{
+            ThreadFolders, UNFINISHED, clear_unfinished, hash_of, lock_unfinished, user_name, user_of,
+        },
     };
     #[cfg(feature = "workspace")]
     pub use crate::workspace::{edit::edit_file_once, journal::EditJournal};

@@ -10,11 +10,16 @@ use std::{
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use encoding_rs_io::DecodeReaderBytesBuilder;
 
+use crate::call::is_binary;
+
 /// The number of bytes in which a text declares its encoding, as in the HTML standard.
 const DECLARED_WITHIN: usize = 1 << 10;
 
 /// The number of bytes that decide whether a declared encoding is wrong because the text is UTF-8.
 const TRIED: u64 = 1 << 20;
+
+/// The number of bytes in which a zero byte shows that a file is not text, as in git.
+const BINARY_WITHIN: u64 = 8 << 10;
 
 /// The encoding of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +32,7 @@ impl TextForm {
     /// Returns the form of a file that begins with these bytes: that of its byte order mark, or the one that it declares, unless it
     /// is UTF-8.
     pub(crate) fn of(start: &[u8]) -> Self {
-        let declared = || declared(start).filter(|_| !is_utf8(start));
+        let declared = || declared(start).filter(|_| std::str::from_utf8(start).is_err());
         Self::marked(start).unwrap_or_else(|| Self::plain(declared().unwrap_or(UTF_8)))
     }
 
@@ -83,32 +88,47 @@ impl TextForm {
     }
 }
 
-/// Returns the form of a file, and a reader of its text as UTF-8, without the byte order mark.
-///
-/// Bytes that do not belong to another encoding are replaced; those that are not UTF-8 stay.
-pub(crate) fn reader<R: Read>(mut file: R) -> io::Result<(TextForm, impl Read)> {
+/// A file that is read as text.
+pub(crate) struct OpenedText<R> {
+    pub(crate) form: TextForm,
+    /// `true` if it is not text, by the rule of git and grep: it has a zero byte near its beginning.
+    pub(crate) is_binary: bool,
+    /// The text as UTF-8, without the byte order mark. Bytes that do not belong to another encoding are replaced; those that are
+    /// not UTF-8 stay.
+    pub(crate) text: R,
+}
+
+/// Begins to read a file as text.
+pub(crate) fn open<R: Read>(mut file: R) -> io::Result<OpenedText<impl Read>> {
     let mut start = Vec::new();
     file.by_ref().take(DECLARED_WITHIN as u64).read_to_end(&mut start)?;
     if declared(&start).is_some() {
         file.by_ref().take(TRIED).read_to_end(&mut start)?;
     }
-    let form = TextForm::of(&start);
+    let has_more = start.len() as u64 == DECLARED_WITHIN as u64 + TRIED;
+    let form = TextForm::of(if has_more { whole_characters(&start) } else { &start });
     let mut builder = DecodeReaderBytesBuilder::new();
     builder.encoding(Some(form.encoding)).utf8_passthru(true).strip_bom(true).bom_sniffing(false);
     let mut bytes = Cursor::new(start);
     bytes.set_position(form.mark().len() as u64);
-    Ok((form, builder.build(bytes.chain(file))))
+    let mut rest = builder.build(bytes.chain(file));
+    let mut begin = Vec::new();
+    rest.by_ref().take(BINARY_WITHIN).read_to_end(&mut begin)?;
+    Ok(OpenedText { form, is_binary: is_binary(&begin), text: Cursor::new(begin).chain(rest) })
+}
+
+/// Returns a part of a text without the character that is cut off at its end.
+fn whole_characters(start: &[u8]) -> &[u8] {
+    match std::str::from_utf8(start) {
+        Err(error) if error.error_len().is_none() => &start[..error.valid_up_to()],
+        _ => start,
+    }
 }
 
 /// Returns the encoding with this name, in the spelling of the web or of a programming language.
 pub(crate) fn named(label: &str) -> Option<&'static Encoding> {
     let find = |label: &str| Encoding::for_label_no_replacement(label.as_bytes());
     find(label).or_else(|| find(&label.replace(['-', '_'], "")))
-}
-
-/// Returns whether a text is UTF-8; it may end in the middle of a character.
-fn is_utf8(start: &[u8]) -> bool {
-    std::str::from_utf8(start).err().is_none_or(|error| error.error_len().is_none())
 }
 
 /// Returns the encoding that a text declares: XML, HTML, a style sheet, or a source with `coding:` in one of its first two lines.
@@ -191,7 +211,7 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> (String, &'static str) {
-        let (form, mut reader) = reader(bytes).unwrap();
+        let OpenedText { form, text: mut reader, .. } = open(bytes).unwrap();
         let mut text = Vec::new();
         reader.read_to_end(&mut text).unwrap();
         let text = String::from_utf8_lossy(&text).into_owned();

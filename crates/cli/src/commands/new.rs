@@ -6,6 +6,8 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use superstep::tools::internal::{UNFINISHED, clear_unfinished, lock_unfinished};
+
 use crate::{
     args::new::NewArgs,
     output::{
@@ -177,13 +179,16 @@ impl Values<'_> {
 /// Creates the folder with all files, or nothing: the files are written beside it, and it is renamed at the end.
 fn create(folder: &Path, values: &Values<'_>) -> io::Result<()> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".superstep-new-");
+    // What a killed process has left.
+    clear_unfinished(Path::new("."));
+    builder.prefix(UNFINISHED);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         builder.permissions(fs::Permissions::from_mode(0o777));
     }
     let beside = builder.tempdir_in(".")?;
+    let _lock = lock_unfinished(beside.path());
     for (name, content) in FILES {
         let path = beside.path().join(name);
         fs::create_dir_all(path.parent().expect("a file is in a folder"))?;

@@ -8,8 +8,12 @@ use std::{
 
 use serde_json::json;
 use superstep::{
-    CheckpointId, Checkpointer, CompiledGraph, State, ThreadId, agent::AgentState,
-    checkpoint::CheckpointMeta, llm::snapshots::FileChanges, thread::AsNode, tools::RestoreError,
+    CheckpointId, Checkpointer, CompiledGraph, State, ThreadId,
+    agent::AgentState,
+    checkpoint::CheckpointMeta,
+    llm::snapshots::FileChanges,
+    thread::AsNode,
+    tools::{RestoreError, Restored},
 };
 
 use crate::{
@@ -62,9 +66,11 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
         );
         return Err(Failure::new(Exit::Thread, message));
     }
-    let rounds = rounds(&*store, &graph, &thread, to).await?;
+    let (rounds, unknown) = rounds(&*store, &graph, &thread, to).await?;
     if rounds.is_empty() {
-        return report(&args.thread.name, &FileChanges::default(), args.thread.database.json);
+        let mut restored = Restored::default();
+        restored.left.extend(unknown.iter().map(without_snapshot));
+        return report(&args.thread.name, &restored, args.thread.database.json);
     }
     let cwd = folder_of(&rounds, &location, &remembered, &decided)?;
     let files = snapshots::open(&cwd)?;
@@ -88,8 +94,8 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     let (force, of) = (args.force, args.thread.name.clone());
     let restoring = files.clone();
     let restored = tokio::task::spawn_blocking(move || restoring.restore(&of, &rounds, force)).await;
-    let changes = match restored.map_err(|error| Failure::caused(Exit::Internal, &error))? {
-        Ok(changes) => changes,
+    let mut restored = match restored.map_err(|error| Failure::caused(Exit::Internal, &error))? {
+        Ok(restored) => restored,
         Err(error @ RestoreError::Changed(_)) => {
             let message = format!(
                 "files of thread `{name}` were {error}; nothing was done, restore them anyway with `--force`"
@@ -99,10 +105,12 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
         Err(error) => return Err(Failure::caused(Exit::Failed, &error)),
     };
     drop(lease);
+    restored.left.extend(unknown.iter().map(without_snapshot));
+    let changes = &restored.changes;
     if !changes.changes.is_empty() {
         // The thread records the restored files, and its model is informed.
         let hint =
-            format!("The user put these files back to what they were:\n{}", listed(&changes).join("\n"));
+            format!("The user put these files back to what they were:\n{}", listed(changes).join("\n"));
         let update = AgentState::update().files(changes.clone()).hints([hint]);
         let mut thread = graph.thread(name);
         if let Some(cwd) = cwd.to_str() {
@@ -111,7 +119,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
         thread.update_as(AsNode::End, update).await?;
     }
     files.recorded(name).map_err(|cause| Failure::caused(Exit::Failed, &cause))?;
-    report(&args.thread.name, &changes, args.thread.database.json)
+    report(&args.thread.name, &restored, args.thread.database.json)
 }
 
 /// A round of tools with snapshots.
@@ -132,39 +140,73 @@ fn folder_in(meta: &CheckpointMeta) -> Option<&str> {
     meta.metadata.get(CWD)?.as_str()
 }
 
-/// Returns the rounds after a checkpoint, oldest first, of all branches: they changed the same files.
+/// The tools of the program that change files.
+const CHANGING: [&str; 3] = ["edit_file", "write_file", "shell"];
+
+/// Returns the entry of a round without a snapshot: snapshots were disabled, or one failed.
+fn without_snapshot(id: &CheckpointId) -> (String, String) {
+    (format!("checkpoint {id}"), "its tools ran without a snapshot, so their changes are unknown".to_owned())
+}
+
+/// What a round is compared with: the files and the tools of the checkpoint before it.
+#[derive(Clone)]
+struct Known {
+    files: Option<FileChanges>,
+    tools: usize,
+}
+
+impl Known {
+    fn of(state: &AgentState) -> Self {
+        Self { files: state.files.clone(), tools: state.tools_used.len() }
+    }
+
+    /// Returns whether a tool ran that changes files, and left no trace. After a round that changed nothing, another one leaves the
+    /// same trace.
+    fn misses_round(&self, now: &AgentState) -> bool {
+        let ran = now.tools_used.iter().skip(self.tools);
+        let is_clear = self.files.as_ref().is_none_or(|files| files.before != files.after);
+        is_clear && self.files == now.files && ran.into_iter().any(|tool| CHANGING.contains(&tool.as_str()))
+    }
+}
+
+/// Returns the rounds after a checkpoint, oldest first, of all branches: they changed the same files. Also returns the checkpoints
+/// of rounds without snapshots.
 async fn rounds(
     store: &dyn Checkpointer,
     graph: &CompiledGraph<AgentState>,
     thread: &ThreadId,
     to: CheckpointId,
-) -> Result<Vec<Round>, Failure> {
-    let then = graph.thread(thread).at(to).state().await?.values.files;
+) -> Result<(Vec<Round>, Vec<CheckpointId>), Failure> {
+    let then = Known::of(&graph.thread(thread).at(to).state().await?.values);
     let mut history = store.history(thread, Default::default()).await?;
     history.sort_unstable_by_key(|meta| meta.id);
     let by_id: BTreeMap<_, _> = history.iter().map(|meta| (meta.id, meta)).collect();
-    let (mut seen, mut rounds) = (BTreeMap::from([(to, then.clone())]), Vec::new());
+    let (mut rounds, mut unknown) = (Vec::new(), Vec::new());
+    let mut seen = BTreeMap::from([(to, then.clone())]);
     for meta in history.iter().filter(|meta| meta.id > to) {
-        let files = graph.thread(thread).at(meta.id).state().await?.values.files;
+        let now = graph.thread(thread).at(meta.id).state().await?.values;
         // A state retains the changes of the last round until the next one: they are new where they differ
         // from the parent's.
         let known = match meta.parent.filter(|_| !meta.parent_pruned) {
             None => then.clone(),
             Some(parent) => match seen.get(&parent) {
                 Some(known) => known.clone(),
-                None => graph.thread(thread).at(parent).state().await?.values.files,
+                None => Known::of(&graph.thread(thread).at(parent).state().await?.values),
             },
         };
-        if files != known {
+        if known.misses_round(&now) {
+            unknown.push(meta.id);
+        }
+        if now.files != known.files {
             let mut line = successors(Some(meta), |meta| by_id.get(&meta.parent?).copied());
             let settings = line.find(|meta| folder_in(meta).is_some()).cloned();
             // The next checkpoint of a discarded round has its changes.
-            let finished = files.clone().filter(|files| !files.is_unfinished());
+            let finished = now.files.clone().filter(|files| !files.is_unfinished());
             rounds.extend(finished.map(|files| Round { files, settings }));
         }
-        seen.insert(meta.id, files);
+        seen.insert(meta.id, Known::of(&now));
     }
-    Ok(rounds)
+    Ok((rounds, unknown))
 }
 
 /// Returns the one folder of all these rounds.
@@ -215,12 +257,27 @@ fn elsewhere(location: &str) -> Failure {
     Failure::new(Exit::Thread, message)
 }
 
-fn report(thread: &str, changes: &FileChanges, as_json: bool) -> Result<Exit, Failure> {
-    if as_json {
-        return print(&lines([json!({ "thread": thread, "files": changes })]));
+/// Prints what was restored.
+///
+/// # Errors    The files that could not be restored.
+fn report(thread: &str, restored: &Restored, as_json: bool) -> Result<Exit, Failure> {
+    let Restored { changes, left, .. } = restored;
+    let printed = match listed(changes) {
+        _ if as_json => {
+            let mut line = json!({ "thread": thread, "files": changes });
+            if !left.is_empty() {
+                line["left"] = json!(left);
+            }
+            print(&lines([line]))?
+        }
+        none if none.is_empty() && left.is_empty() => print("no file had to be restored\n")?,
+        none if none.is_empty() => Exit::Ok,
+        listed => print(&format!("{}\n", listed.join("\n")))?,
+    };
+    if left.is_empty() {
+        return Ok(printed);
     }
-    match listed(changes) {
-        none if none.is_empty() => print("no file had to be restored\n"),
-        listed => print(&format!("{}\n", listed.join("\n"))),
-    }
+    let reasons = left.iter().map(|(path, why)| format!("{}: {}", printable_line(path), printable_line(why)));
+    let reasons: Vec<_> = reasons.collect();
+    Err(Failure::new(Exit::Failed, format!("not restored, and left as they are: {}", reasons.join("; "))))
 }

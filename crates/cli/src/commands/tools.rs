@@ -24,9 +24,9 @@ use crate::{
 /// Lists the tools.
 pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
     let location = Location::new(LocationArgs { db: None, cwd: None })?;
-    let mut tools = all(&location.cwd)?;
-    tools.sort_by_key(|tool| GROUPS.iter().position(|(name, ..)| *name == group(&tool.spec().name).0));
     let configuration = args.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
+    let mut tools = all(&location.cwd, &configuration.tool_settings())?;
+    tools.sort_by_key(|tool| GROUPS.iter().position(|(name, ..)| *name == group(&tool.spec().name).0));
     let servers = mcp::connect(configuration.mcp.clone(), &location.cwd).await?;
     let memory = configuration.memory.on().map(Memory::tools);
     let own = tools.into_iter().map(|tool| {

@@ -6,7 +6,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use superstep::{agent::ReactConfig, mcp::McpConfig, memory::DreamConfig};
+use superstep::{
+    agent::ReactConfig,
+    mcp::McpConfig,
+    memory::DreamConfig,
+    tools::{ShellSettings, ToolSettings, WebSettings},
+};
 
 use crate::{
     args::shared::{AgentArgs, Mode, TurnArgs},
@@ -42,6 +47,11 @@ pub(crate) struct Configuration {
     pub(crate) memory: Switch<Memory>,
     #[serde(skip_serializing_if = "Switch::is_absent")]
     pub(crate) dream: Switch<DreamConfig>,
+    /// What the tools may use besides their folder.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) shell: ShellSettings,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) web: WebSettings,
     /// Takes snapshots of the files that tools change; `None` for yes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) snapshots: Option<bool>,
@@ -54,8 +64,8 @@ pub(crate) struct Configuration {
 
 impl Configuration {
     /// The names of its own fields; all others are the agent's.
-    pub(super) const FIELDS: [&str; 9] =
-        ["preset", "mode", "models", "tools", "mcp", "memory", "dream", "snapshots", "db"];
+    pub(super) const FIELDS: [&str; 11] =
+        ["preset", "mode", "models", "tools", "mcp", "memory", "dream", "shell", "web", "snapshots", "db"];
 
     /// Returns the variables with the keys of models and memories, and those of MCP servers, which commands do not see.
     pub(crate) fn secret_variables(&self) -> impl Iterator<Item = String> {
@@ -67,6 +77,11 @@ impl Configuration {
             Switch::Absent | Switch::Off => None,
         };
         models.chain(memory).chain(self.mcp.values().flat_map(McpConfig::variables))
+    }
+
+    /// Returns what the tools may use besides their folder.
+    pub(crate) fn tool_settings(&self) -> ToolSettings {
+        ToolSettings { shell: self.shell.clone(), web: self.web.clone() }
     }
 
     /// Reads the configuration that a thread remembers. A preset replaces the thread's, and its mode and the
@@ -117,6 +132,7 @@ impl Configuration {
         if let Some(memory) = self.memory.on() {
             memory.check()?;
         }
+        self.web.check().map_err(|(field, problem)| InvalidSetting::at(&format!("web.{field}"), problem))?;
         match (&self.dream, &self.memory) {
             (Switch::On(_), Switch::Off) => {}
             (Switch::On(_), Switch::On(memory)) if !memory.is_files() => {}
@@ -228,6 +244,10 @@ impl Configuration {
             _ => unreachable!("a struct of settings is a JSON object"),
         }
     }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 #[cfg(test)]

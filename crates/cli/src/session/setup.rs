@@ -466,7 +466,7 @@ pub(super) fn known_tools(
     servers: &[Arc<McpServer>],
     rules: Option<&[PermissionRule]>,
 ) -> Result<Vec<Arc<dyn Tool>>, Failure> {
-    let tools = tools::all(cwd)?;
+    let tools = tools::all(cwd, &configuration.tool_settings())?;
     let known = tools.iter().cloned().chain(configuration.memory.on().into_iter().flat_map(Memory::tools));
     let known: Vec<_> = known.chain(servers.iter().flat_map(|server| server.tools())).collect();
     if let Some(rules) = rules {

@@ -7,6 +7,7 @@ use superstep::{
     agent::config::PermissionRule,
     clock::{Clock, SystemClock},
     llm::Tool,
+    tools::ToolSettings,
 };
 
 use crate::{
@@ -54,8 +55,9 @@ pub(crate) fn check_rules(rules: &[PermissionRule], tools: &[Arc<dyn Tool>]) -> 
     Ok(())
 }
 
-pub(crate) fn all(cwd: &Path) -> Result<Vec<Arc<dyn Tool>>, Failure> {
-    superstep::tools::all(cwd, || SystemClock.now_ms()).map_err(|cause| Failure::unusable_folder(cwd, &cause))
+pub(crate) fn all(cwd: &Path, settings: &ToolSettings) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+    superstep::tools::all_with(cwd, || SystemClock.now_ms(), settings)
+        .map_err(|cause| Failure::unusable_folder(cwd, &cause))
 }
 
 #[cfg(test)]
@@ -68,7 +70,7 @@ mod tests {
     #[test]
     fn every_tool_is_in_a_group_that_states_whether_it_needs_approval() {
         let grouped: usize = GROUPS.iter().map(|(_, tools, _)| tools.len()).sum();
-        let tools = all(Path::new(".")).unwrap();
+        let tools = all(Path::new("."), &ToolSettings::default()).unwrap();
         assert_eq!(tools.len(), grouped);
         for tool in tools {
             let name = tool.spec().name.as_str();

@@ -1,7 +1,7 @@
 //! Folders that store files by thread.
 
 use std::{
-    fs::{self, DirBuilder},
+    fs::{self, DirBuilder, File, TryLockError},
     io,
     path::{Component, Path, PathBuf},
     process,
@@ -12,6 +12,9 @@ use std::{
 };
 
 use super::held::{Folder, Root, leads_elsewhere};
+
+/// The name prefix of folders that are being made, and get their names when they are complete.
+pub const UNFINISHED: &str = ".superstep-new-";
 
 /// Maximum length of a name derived from a call or a thread, in bytes; file systems allow 255.
 const MAX_NAME_LENGTH: usize = 100;
@@ -164,13 +167,19 @@ fn hidden(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok() {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
-    let next = loop {
+    if let Some(parent) = path.parent() {
+        clear_unfinished(parent);
+    }
+    let (next, _lock) = loop {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let next = path.with_file_name(format!(".superstep-new-{}-{number}", process::id()));
+        let next = path.with_file_name(format!("{UNFINISHED}{}-{number}", process::id()));
         match private().create(&next) {
             // A process with this number was killed here.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => break made.map(|()| next)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            made => made?,
+        }
+        if let Some(lock) = lock_unfinished(&next) {
+            break (next, lock);
         }
     };
     let made = fs::write(next.join(".gitignore"), "*\n").and_then(|()| fs::rename(&next, path));
@@ -180,6 +189,32 @@ fn hidden(path: &Path) -> io::Result<()> {
         // A concurrent process was faster.
         if fs::symlink_metadata(path).is_ok() { io::ErrorKind::AlreadyExists.into() } else { error }
     })
+}
+
+/// Locks a folder that is being made, so that no other process clears it; `None` if one has begun to. Where folders cannot be
+/// locked, none are cleared.
+pub fn lock_unfinished(folder: &Path) -> Option<Option<File>> {
+    let Ok(open) = File::open(folder) else { return folder.exists().then_some(None) };
+    match open.try_lock() {
+        Ok(()) => folder.exists().then_some(Some(open)),
+        Err(TryLockError::WouldBlock) => None,
+        Err(TryLockError::Error(_)) => Some(None),
+    }
+}
+
+/// Removes folders that killed processes have begun to make here. A failure only wastes disk space.
+pub fn clear_unfinished(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let is_unfinished = entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes());
+        if is_unfinished
+            && entry.file_type().is_ok_and(|kind| kind.is_dir())
+            // Its maker holds the lock while it lives.
+            && let Some(Some(_lock)) = lock_unfinished(&entry.path())
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Returns a builder for folders accessible by the owner only.
@@ -297,6 +332,20 @@ mod tests {
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left there");
             fs::remove_dir_all(&kept).unwrap();
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn folders_of_killed_processes_are_cleared_and_those_of_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |number| dir.path().join(format!("{UNFINISHED}1-{number}"));
+        [1, 2].into_iter().for_each(|number| fs::create_dir_all(at(number).join("sub")).unwrap());
+        let held = lock_unfinished(&at(2)).unwrap();
+        make_private_folder(&dir.path().join("kept")).unwrap();
+        assert!(!at(1).exists() && at(2).exists());
+        drop(held);
+        clear_unfinished(dir.path());
+        assert!(!at(2).exists());
     }
 
     #[cfg(unix)]

@@ -4,7 +4,7 @@
 
 mod ends;
 
-use std::{io, path::Path, process::ExitStatus, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, path::Path, process::ExitStatus, sync::Arc, time::Duration};
 
 #[cfg(unix)]
 use process_wrap::tokio::{CommandWrap, CommandWrapper as _, ProcessSession};
@@ -27,6 +27,7 @@ use tokio::{
 use self::ends::{HeadAndTail, TextDecoder};
 use crate::{
     call::cancelled,
+    settings::ShellSettings,
     workspace::{Workspace, root::replaced},
 };
 
@@ -84,8 +85,14 @@ impl Shell {
 /// workspace, can read this program's memory, and can leave its process group to live on. Read each command
 /// before approving it.
 pub fn shell(workspace: &Workspace) -> impl Tool + use<> {
+    shell_with(workspace, ShellSettings::default())
+}
+
+/// Creates the same tool, whose commands also get the variables that the settings name.
+pub fn shell_with(workspace: &Workspace, settings: ShellSettings) -> impl Tool + use<> {
     Run {
         workspace: workspace.clone(),
+        settings: settings.into(),
         spec: ToolSpec::of::<Shell>(
             "shell",
             "Runs a command with `sh -c` and tells its output and exit code. There is no input and no terminal. What it \
@@ -96,6 +103,7 @@ pub fn shell(workspace: &Workspace) -> impl Tool + use<> {
 
 struct Run {
     workspace: Workspace,
+    settings: Arc<ShellSettings>,
     spec: ToolSpec,
 }
 
@@ -132,7 +140,8 @@ impl Tool for Run {
     }
 
     fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Tool>>> {
-        Ok(Some(Arc::new(Self { workspace: Workspace::open_real(folder)?, spec: self.spec.clone() })))
+        let workspace = Workspace::open_real(folder)?;
+        Ok(Some(Arc::new(Self { workspace, settings: self.settings.clone(), spec: self.spec.clone() })))
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
@@ -151,7 +160,7 @@ impl Tool for Run {
             if !cx.permits("cwd", &self.workspace.subject(args.cwd.as_deref().unwrap_or("."), false)) {
                 return Err(replaced(&found.shown));
             }
-            let mut running = Running::start(&args.command, &found.real).map_err(failed)?;
+            let mut running = Running::start(&args.command, &found.real, &self.settings).map_err(failed)?;
             let mut output = HeadAndTail::default();
             let ended = tokio::select! {
                 biased;
@@ -160,7 +169,10 @@ impl Tool for Run {
             };
             let output = output.into_text();
             match ended {
-                Some(status) => Ok(text_of(&output, status).into()),
+                Some(status) => {
+                    let hint = if status.success() { None } else { running.withheld_in(&args.command) };
+                    Ok((text_of(&output, status) + &hint.unwrap_or_default()).into())
+                }
                 None => Err(ToolError::Failed(format!(
                     "the command took longer than {} s and was ended; its output until then:\n{output}",
                     args.seconds()
@@ -184,20 +196,25 @@ fn text_of(output: &str, status: ExitStatus) -> String {
 /// A shell and its process group, killed on drop.
 struct Running {
     child: Child,
+    /// The variables that the command does not get, because they may be secret.
+    withheld: Vec<String>,
     /// The process group, until the shell was waited for.
     #[cfg(unix)]
     group: Option<rustix::process::Pid>,
 }
 
 impl Running {
-    fn start(command: &str, directory: &Path) -> io::Result<Self> {
+    fn start(command: &str, directory: &Path, settings: &ShellSettings) -> io::Result<Self> {
         let mut shell = shell_command(command);
         shell.current_dir(directory).env("TERM", "dumb").kill_on_drop(true);
         shell.stdin(std::process::Stdio::null());
         shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let mut withheld = Vec::new();
         for (name, value) in std::env::vars_os() {
-            if is_secret(&name.to_string_lossy(), &value.to_string_lossy()) {
+            let text = name.to_string_lossy().into_owned();
+            if is_secret(&text, &value.to_string_lossy()) && !settings.env.contains(&text) {
                 shell.env_remove(name);
+                withheld.push(text);
             }
         }
         // Programs that export their spans continue the trace of this call.
@@ -212,7 +229,19 @@ impl Running {
             #[cfg(unix)]
             group: child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)),
             child,
+            withheld,
         })
+    }
+
+    /// Returns a line about the withheld variables that a command names.
+    fn withheld_in(&self, command: &str) -> Option<String> {
+        let words: BTreeSet<&str> = command.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+        let named: Vec<&str> =
+            self.withheld.iter().map(String::as_str).filter(|name| words.contains(name)).collect();
+        let (first, all) = (named.first()?, named.join("`, `"));
+        Some(format!(
+            "\n[commands do not get `{all}`, unless the user names it in the configuration: `[shell] env = [\"{first}\"]`]"
+        ))
     }
 
     /// Streams the output until the command ends. Returns `None` on timeout.
@@ -467,6 +496,17 @@ mod tests {
         assert!(seen.contains("CARGO_PKG_NAME=") && !seen.contains("CARGO_PKG_DESCRIPTION="), "{seen}");
         let mut seen_ones = seen.lines().filter_map(|line| line.split_once('='));
         assert!(!seen_ones.any(|(name, value)| is_secret(name, value)), "{seen}");
+        let named = args("test -n \"$CARGO_PKG_DESCRIPTION\"");
+        assert_eq!(
+            call(&shell(&place.workspace), named.clone()).await,
+            "[no output, exit code 1]\n[commands do not get `CARGO_PKG_DESCRIPTION`, unless the user names it in the configuration: \
+             `[shell] env = [\"CARGO_PKG_DESCRIPTION\"]`]"
+        );
+        let settings = ShellSettings { env: vec!["CARGO_PKG_DESCRIPTION".to_owned()] };
+        let tool = shell_with(&place.workspace, settings);
+        assert_eq!(call(&tool, named.clone()).await, "[no output, exit code 0]");
+        let moved = tool.in_folder(place.workspace.root()).unwrap().unwrap();
+        assert_eq!(moved.call(named, cx()).await.unwrap().text, "[no output, exit code 0]");
     }
 
     #[tokio::test]

@@ -22,6 +22,9 @@ use crate::{
     },
 };
 
+/// The prefix of a content's hash in the index; no path begins with it.
+const CONTENT: char = '/';
+
 impl FileSnapshots {
     /// Reads the current files and writes the contents that were not stored before.
     pub(super) fn seen_now(
@@ -63,7 +66,13 @@ impl FileSnapshots {
         let unread = walk.unreadable.iter().filter_map(|dir| self.path_of(dir));
         tree.0.extend(unread.map(|path| (path, Entry::Unknown)));
         // Without the index, files are read again.
-        let _ = self.index.store(all.path(), stamps, moment, |path| tree.0.contains_key(path));
+        let contents: BTreeSet<&String> = tree.0.values().filter_map(Entry::hash).collect();
+        let is_there = |path: &str| match path.strip_prefix(CONTENT) {
+            Some(hash) => contents.contains(&hash.to_owned()),
+            None => tree.0.contains_key(path),
+        };
+        let _ = self.index.store(all.path(), stamps, moment, is_there);
+        self.workspace.clear_leftovers(&walk.leftovers);
         Ok((folder, tree, written))
     }
 
@@ -196,7 +205,7 @@ impl Capture<'_> {
             return Ok(None);
         };
         if let (Some(hash), None) = (seen.entry.hash(), &seen.content)
-            && !disk::has(self.shared.path(), self.folder.path(), hash, seen.length)
+            && !self.has(hash, seen.length)
             && let Some(again) = self.files.read_entry(real)?
         {
             return Ok(Some(again));
@@ -204,25 +213,45 @@ impl Capture<'_> {
         Ok(Some(seen))
     }
 
+    /// Returns whether the thread has a content, linking it from the shared folder if needed. A content is read once, and again
+    /// if its metadata changed.
+    fn has(&mut self, hash: &str, length: u64) -> bool {
+        let key = format!("{CONTENT}{hash}");
+        let own = self.folder.at(hash);
+        let stamp =
+            || fs::symlink_metadata(&own).ok().filter(fs::Metadata::is_file).as_ref().and_then(FileStamp::of);
+        let is_known =
+            |stamp| self.files.index.hash(self.all.path(), &key, &stamp).is_some_and(|known| known == hash);
+        if stamp().is_some_and(is_known) {
+            return true;
+        }
+        let is_there = disk::has(self.folder.path(), hash, length)
+            || disk::has(self.shared.path(), hash, length)
+                && disk::replace_by_link(&self.shared.at(hash), &own).is_ok();
+        if is_there {
+            self.stamps.extend(stamp().map(|stamp| (key, stamp, hash.to_owned())));
+        }
+        is_there
+    }
+
     /// Writes a content that is not stored yet.
     fn write(&mut self, hash: &str, content: &[u8], length: u64) -> Result<(), SnapshotError> {
-        if !disk::has(self.shared.path(), self.folder.path(), hash, length)
-            && !self.written.contains_key(hash)
-        {
-            self.new_bytes += length;
-            let space = match self.space {
-                Some(space) => space,
-                None => {
-                    let size = disk::size(self.shared.path()).map_err(failed)?;
-                    *self.space.insert(MAX_KEPT_BYTES.saturating_sub(size))
-                }
-            };
-            if self.new_bytes > space {
-                return Err(SnapshotError(format!(
-                    "the stored files of all threads would take more than {} MiB; delete or prune threads",
-                    MAX_KEPT_BYTES >> 20
-                )));
+        if self.written.contains_key(hash) || self.has(hash, length) {
+            return Ok(());
+        }
+        self.new_bytes += length;
+        let space = match self.space {
+            Some(space) => space,
+            None => {
+                let size = disk::size(self.shared.path()).map_err(failed)?;
+                *self.space.insert(MAX_KEPT_BYTES.saturating_sub(size))
             }
+        };
+        if self.new_bytes > space {
+            return Err(SnapshotError(format!(
+                "the stored files of all threads would take more than {} MiB; delete or prune threads",
+                MAX_KEPT_BYTES >> 20
+            )));
         }
         disk::write(self.folder.path(), hash, content, &mut self.written).map_err(failed)
     }

@@ -102,6 +102,15 @@ impl Tree {
         paths.into_iter().filter(differs).collect()
     }
 
+    /// Returns the paths that are unknown in one of two trees only.
+    pub(super) fn unclear<'a>(&'a self, later: &'a Self) -> impl Iterator<Item = &'a String> {
+        let only = |one: &'a Self, other: &'a Self| {
+            let unknown = one.0.iter().filter(|(_, entry)| **entry == Entry::Unknown).map(|(path, _)| path);
+            unknown.filter(|path| !other.is_unknown(path))
+        };
+        only(self, later).chain(only(later, self))
+    }
+
     /// Returns the entry at a path, ignored or not.
     pub(super) fn at(&self, path: &str) -> Option<Entry> {
         match self.0.get(path)? {

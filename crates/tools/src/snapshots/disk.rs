@@ -12,7 +12,7 @@ use tempfile::TempPath;
 
 use crate::folders::{
     locks::{keep_names, private},
-    stored::open_stored,
+    stored::{open_stored, read_stored},
 };
 
 /// Number of files synced in parallel: it takes little longer than syncing one.
@@ -24,40 +24,41 @@ const NEXT: &str = ".tmp";
 /// Temporary files, which [`keep`] renames to their names.
 pub(super) type Written = BTreeMap<String, TempPath>;
 
-/// Writes a content to a temporary file, unless its name exists already. An existing name is already on the
-/// disk.
+/// Writes a content to a temporary file, which will replace a damaged one of that name.
 pub(super) fn write(folder: &Path, name: &str, content: &[u8], written: &mut Written) -> io::Result<()> {
-    // A file of another length is damaged.
-    let is_there = length_of(&folder.join(name)) == Some(content.len() as u64);
-    if !is_there && !written.contains_key(name) {
-        written.insert(name.to_owned(), next(folder, content)?);
-    }
+    written.insert(name.to_owned(), next(folder, content)?);
     Ok(())
 }
 
 /// The folder of the shared contents, beside the folders of the threads; no thread has this name.
 pub(super) const SHARED: &str = "+contents";
 
-/// Returns whether the folder of a thread has a content of this length, linking it from the shared folder if
-/// needed.
-pub(super) fn has(shared: &Path, folder: &Path, name: &str, length: u64) -> bool {
-    let is_in = |folder: &Path| length_of(&folder.join(name)) == Some(length);
-    is_in(folder) || is_in(shared) && fs::hard_link(shared.join(name), folder.join(name)).is_ok()
+/// Returns whether a folder has a content of this length that matches its name. The file is read: a crash, a full disk or
+/// another person may have left one of the same length.
+pub(super) fn has(folder: &Path, name: &str, length: u64) -> bool {
+    let path = folder.join(name);
+    length_of(&path) == Some(length)
+        && read_stored(&path, length).is_ok_and(|content| is_whole(name, &content))
 }
 
-/// Shares contents of a thread with all others. Where hard links are impossible, each thread retains its own.
+/// Shares contents that a thread has just stored, because the shared ones were missing or damaged. Where hard links are
+/// impossible, each thread retains its own.
 pub(super) fn share<'a>(shared: &Path, folder: &Path, names: impl IntoIterator<Item = &'a String>) {
     for name in names {
-        let (own, all) = (folder.join(name), shared.join(name));
-        if fs::symlink_metadata(&all).is_ok() && length_of(&own) != length_of(&all) {
-            // A file of another length is damaged.
-            let _ = fs::remove_file(&all);
-        }
-        if !cfg!(unix)
-            || fs::hard_link(own, all).is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists)
-        {
+        if !cfg!(unix) || replace_by_link(&folder.join(name), &shared.join(name)).is_err() {
             return;
         }
+    }
+}
+
+/// Gives a stored file a second name in place of a damaged file.
+pub(super) fn replace_by_link(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(to)?;
+            fs::hard_link(from, to)
+        }
+        linked => linked,
     }
 }
 

@@ -4,7 +4,7 @@
 //! .superstep/files/THREAD/HASH        the content of a file, under its BLAKE3 hash
 //! .superstep/files/THREAD/HASH.tree   which paths had which content at one moment
 //! .superstep/files/+contents/HASH     the same files as those of the threads: a content that several have is there once
-//! .superstep/files/+index             what files looked like when they were read; they are read again if they look otherwise
+//! .superstep/files/+index             what files, also contents, looked like when they were read; they are read again if they look otherwise
 //! ```
 //!
 //! Stored files never change, so that a crash at any moment leaves whole files. The user's repositories are
@@ -40,7 +40,7 @@ use crate::{
     workspace::{Workspace, root::is_reserved},
 };
 
-pub use self::restore::RestoreError;
+pub use self::restore::{RestoreError, Restored};
 use self::{
     disk::{SHARED, Written},
     index::Index,
@@ -218,7 +218,10 @@ impl FileSnapshots {
         }
         let name = blake3::hash(&text).to_hex().to_string();
         let mut itself = Written::new();
-        disk::write(folder.path(), &format!("{name}.tree"), &text, &mut itself).map_err(failed)?;
+        let file = format!("{name}.tree");
+        if !disk::has(folder.path(), &file, text.len() as u64) {
+            disk::write(folder.path(), &file, &text, &mut itself).map_err(failed)?;
+        }
         if !contents.is_empty() {
             let names: Vec<String> = contents.keys().cloned().collect();
             disk::store(folder.path(), contents).map_err(failed)?;

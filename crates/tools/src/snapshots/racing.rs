@@ -213,4 +213,13 @@ async fn leftovers_of_a_killed_process_are_hidden_and_removed_by_the_next_write(
     place.file(&left, "needle");
     testing::call(&edit_file(w), json!({"path": "dir/a", "old": "needle", "new": "thread"})).await;
     assert!(!place.at(&left).exists());
+    // A snapshot finds those of other folders, and leaves them to a writer.
+    place.file(&left, "needle");
+    let snapshots = FileSnapshots::new(w).unwrap();
+    let turn = w.edit_turn().unwrap();
+    Snapshots::keep(&snapshots, Some("t")).await.unwrap();
+    assert!(place.at(&left).exists());
+    drop(turn);
+    Snapshots::keep(&snapshots, Some("t")).await.unwrap();
+    assert!(!place.at(&left).exists());
 }

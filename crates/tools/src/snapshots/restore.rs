@@ -27,13 +27,29 @@ pub enum RestoreError {
     /// The current content cannot be read, so overwriting it could lose data. Nothing was done.
     #[error("path '{0}' cannot be read, so it is not replaced; nothing was done")]
     Unreadable(String),
-    /// A needed content was not stored, or a file cannot be written. The files restored so far are whole;
+    /// The snapshots of the rounds are not stored, or a file cannot be written. The files restored so far are whole;
     /// repeat the call to continue.
     #[error(transparent)]
     Failed(#[from] SnapshotError),
 }
 
 superstep_llm::debug_by_chain!(RestoreError);
+
+/// The outcome of [`FileSnapshots::restore`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Restored {
+    /// The changes that were made.
+    pub changes: FileChanges,
+    /// The paths that could not be restored, each with the reason. They were left alone.
+    pub left: BTreeMap<String, String>,
+}
+
+/// A planned restore.
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    left: BTreeMap<String, String>,
+}
 
 /// A file to be restored.
 pub(super) struct Step {
@@ -57,7 +73,7 @@ struct FileRestore {
 }
 
 impl FileSnapshots {
-    /// Reverts these rounds, given in their order, and returns the changes. Each file that one of them
+    /// Reverts these rounds, given in their order, and returns the changes, and the files that could not be restored. Each file that one of them
     /// changed is restored to its state before the first of them. Other files and files ignored then are left
     /// alone.
     ///
@@ -73,44 +89,75 @@ impl FileSnapshots {
         thread: &str,
         rounds: &[FileChanges],
         overwrite: bool,
-    ) -> Result<FileChanges, RestoreError> {
+    ) -> Result<Restored, RestoreError> {
         let _turn = self.workspace.edit_turn().map_err(|error| SnapshotError(error.to_string()))?;
-        let steps = self.steps(thread, rounds, overwrite)?;
-        self.take(thread, steps)
+        let plan = self.plan(thread, rounds, overwrite)?;
+        Ok(Restored { changes: self.take(thread, plan.steps)?, left: plan.left })
     }
 
     /// Plans the restore and checks that it is allowed.
-    pub(super) fn steps(
+    pub(super) fn plan(
         &self,
         thread: &str,
         rounds: &[FileChanges],
         overwrite: bool,
-    ) -> Result<Vec<Step>, RestoreError> {
+    ) -> Result<Plan, RestoreError> {
         let (mut steps, mut foreign) = (Vec::new(), Vec::new());
+        let mut left = self.unclear(thread, rounds)?;
         for (path, doing) in self.doings(thread, rounds)? {
-            let FileRestore { found, left, was_ignored, is_foreign } = doing;
+            let FileRestore { found, left: after, was_ignored, is_foreign } = doing;
             let now = self.now(&path)?;
-            // An ignored file may have existed, unseen, all along.
-            if now == found || found.is_none() && was_ignored {
+            if now == found {
+                continue;
+            }
+            if found.is_none() && was_ignored {
+                left.insert(
+                    path,
+                    "`.gitignore` excluded it, so it may have existed, unseen, all along".to_owned(),
+                );
                 continue;
             }
             if now == Some(Entry::Unknown) {
                 return Err(RestoreError::Unreadable(path));
             }
-            if !overwrite && (is_foreign || now != left) {
+            if !overwrite && (is_foreign || now != after) {
                 foreign.push(path.clone());
             }
-            let content = match &found {
-                Some(Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash)) => {
-                    self.read(thread, hash)?
+            let content = match found.as_ref().and_then(Entry::hash) {
+                Some(hash) => self.read(thread, hash),
+                None => Ok(Vec::new()),
+            };
+            let content = match content {
+                Ok(content) => content,
+                Err(error) => {
+                    left.insert(path, error.to_string());
+                    continue;
                 }
-                Some(Entry::Link(_) | Entry::Unknown) | None => Vec::new(),
             };
             steps.push(Step { path, now, wanted: found, content });
         }
         // Obstacles are removed first: a file may be where a folder was.
         steps.sort_by_key(|step| step.wanted.is_some());
-        if foreign.is_empty() { Ok(steps) } else { Err(RestoreError::Changed(foreign)) }
+        if foreign.is_empty() { Ok(Plan { steps, left }) } else { Err(RestoreError::Changed(foreign)) }
+    }
+
+    /// Returns the paths whose changes in these rounds are unknown, with the reason.
+    fn unclear(
+        &self,
+        thread: &str,
+        rounds: &[FileChanges],
+    ) -> Result<BTreeMap<String, String>, SnapshotError> {
+        let mut unclear = BTreeMap::new();
+        for round in rounds.iter().filter(|round| round.before != round.after) {
+            let (old, new) = (self.tree(thread, &round.before)?, self.tree(thread, &round.after)?);
+            for path in old.unclear(&new) {
+                if old.at(path).is_none_or(|was| was == Entry::Unknown) || self.now(path)? != old.at(path) {
+                    unclear
+                        .insert(path.clone(), "it could not be read when the snapshot was taken".to_owned());
+                }
+            }
+        }
+        Ok(unclear)
     }
 
     /// Executes the plan and returns the changes.

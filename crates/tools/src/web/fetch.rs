@@ -1,6 +1,6 @@
 //! `fetch_url`: reads a web page, after approval.
 
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use reqwest::{Response, Url, header, redirect::Policy};
 use schemars::JsonSchema;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{html, reach::Reach};
 use crate::{
     call::{REPEATABLE, cancelled, crashed, cut, grouped, is_binary, stop_signal},
+    settings::WebSettings,
     text::{self, TextForm},
 };
 
@@ -45,9 +46,16 @@ struct FetchUrl {
 /// An address of this machine or of a private network is fetched only if the call itself names it
 /// (`http://localhost:3000`, `http://10.0.0.7/`); the approval question then states this. Redirects and name
 /// resolutions that lead there are rejected. Addresses that belong to no single machine, or to a cloud's
-/// metadata service, are rejected as well. To enforce this, the tool resolves names itself and uses no proxy.
+/// metadata service, are rejected as well. To enforce this, the tool resolves names itself and uses no proxy, unless
+/// [`WebSettings`] has one.
 pub fn fetch_url() -> impl Tool {
+    fetch_url_with(WebSettings::default())
+}
+
+/// Creates the same tool, with a proxy, and with hosts that may be in a private network.
+pub fn fetch_url_with(settings: WebSettings) -> impl Tool {
     Fetch {
+        settings: settings.into(),
         spec: ToolSpec::of::<FetchUrl>(
             "fetch_url",
             "Reads a page of the web as text, at most 1 MiB. A person may be asked first.",
@@ -56,6 +64,7 @@ pub fn fetch_url() -> impl Tool {
 }
 
 struct Fetch {
+    settings: Arc<WebSettings>,
     spec: ToolSpec,
 }
 
@@ -74,7 +83,9 @@ impl Tool for Fetch {
 
     fn approval(&self, args: &Value) -> Option<String> {
         let target = Target::parse(args).ok()?;
+        let host = target.url.host_str().unwrap_or_default();
         let place = match target.named {
+            None if self.settings.may_be_private(host) => ", which may be in a private network",
             None => "",
             Some(Reach::Machine) => ", which is on this machine",
             Some(_) => ", which is in a private network",
@@ -94,7 +105,7 @@ impl Tool for Fetch {
             let fetched = tokio::select! {
                 biased;
                 () = cx.cancel.cancelled() => return Err(cancelled()),
-                fetched = timeout(TIMEOUT, fetch(target, cx.clone())) => fetched,
+                fetched = timeout(TIMEOUT, fetch(target, &self.settings, cx.clone())) => fetched,
             };
             let late =
                 |_| Err(ToolError::Failed(format!("there was no answer within {} s", TIMEOUT.as_secs())));
@@ -154,19 +165,24 @@ impl Target {
     }
 
     /// Resolves the host and returns the addresses that may be contacted.
-    async fn addresses(&self) -> Result<Vec<std::net::SocketAddr>, ToolError> {
+    async fn addresses(&self, settings: &WebSettings) -> Result<Vec<std::net::SocketAddr>, ToolError> {
         let host = self.url.host_str().unwrap_or_default();
+        let is_granted = self.named.is_none() && settings.may_be_private(host);
         if literal(&self.url).is_some() {
             return Ok(Vec::new());
         }
         let port = self.url.port_or_known_default().unwrap_or(80);
         let found = tokio::net::lookup_host((host, port)).await;
-        let found = found.map_err(|error| ToolError::Failed(format!("`{host}` is not known: {error}")))?;
+        let hint = settings.proxy_hint();
+        let found =
+            found.map_err(|error| ToolError::Failed(format!("`{host}` is not known: {error}{hint}")))?;
         let wanted = self.named.unwrap_or(Reach::Public);
-        let addresses: Vec<_> = found.filter(|address| Reach::of(address.ip()) == wanted).collect();
+        let is_wanted = |reach| reach == wanted || is_granted && reach != Reach::Nowhere;
+        let addresses: Vec<_> = found.filter(|address| is_wanted(Reach::of(address.ip()))).collect();
         if addresses.is_empty() {
             return Err(ToolError::Denied(format!(
-                "`{host}` leads to this machine or into a private network; name its address to fetch from there"
+                "`{host}` leads to this machine or into a private network; name its address to fetch from there, or the user adds \
+                 the host to `private_hosts` of `[web]` in the configuration"
             )));
         }
         Ok(addresses)
@@ -185,9 +201,9 @@ fn is_localhost(url: &Url) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-async fn fetch(mut target: Target, cx: ToolCx) -> Result<String, ToolError> {
+async fn fetch(mut target: Target, settings: &WebSettings, cx: ToolCx) -> Result<String, ToolError> {
     for _ in 0..=MAX_REDIRECTS {
-        let response = get(&target).await?;
+        let response = get(&target, settings).await?;
         let location =
             response.headers().get(header::LOCATION).filter(|_| response.status().is_redirection());
         let Some(location) = location else { return read(target.url, response, cx).await };
@@ -209,7 +225,7 @@ async fn fetch(mut target: Target, cx: ToolCx) -> Result<String, ToolError> {
     Err(ToolError::Failed(format!("there were more than {MAX_REDIRECTS} redirects")))
 }
 
-async fn get(target: &Target) -> Result<Response, ToolError> {
+async fn get(target: &Target, settings: &WebSettings) -> Result<Response, ToolError> {
     let failed = |error: reqwest::Error| {
         let mut text = error.to_string();
         let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(&error);
@@ -217,12 +233,21 @@ async fn get(target: &Target) -> Result<Response, ToolError> {
             text = format!("{text}: {why}");
             cause = why.source();
         }
-        ToolError::Failed(text)
+        let hint = if error.is_connect() { settings.proxy_hint() } else { "" };
+        ToolError::Failed(text + hint)
     };
-    let addresses = target.addresses().await?;
+    // Hosts of a private network are reached directly.
+    let is_private =
+        target.named.is_some() || settings.may_be_private(target.url.host_str().unwrap_or_default());
+    let proxy = if is_private { None } else { settings.proxy().map_err(ToolError::Failed)? };
+    // A proxy resolves the name itself.
+    let addresses = if proxy.is_some() { Vec::new() } else { target.addresses(settings).await? };
     let client = client_builder().map_err(|cause| ToolError::Failed(cause.to_string()))?;
     let mut client = client.redirect(Policy::none()).no_proxy().connect_timeout(TIMEOUT);
     client = client.user_agent(concat!("superstep/", env!("CARGO_PKG_VERSION")));
+    if let Some(proxy) = proxy {
+        client = client.proxy(proxy);
+    }
     if let (Some(host), false) = (target.url.host_str(), addresses.is_empty()) {
         client = client.resolve_to_addrs(host, &addresses);
     }
@@ -392,6 +417,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_proxy_gets_addresses_of_the_internet_and_no_others() {
+        let proxy = serve(vec![page("text/plain", "by proxy")]).await;
+        let settings = WebSettings { proxy: Some(proxy), ..WebSettings::default() };
+        let tool = fetch_url_with(settings);
+        let text = call(&tool, args("http://no-such-host.invalid/a")).await;
+        assert_eq!(text, "[http://no-such-host.invalid/a, 8 bytes]\nby proxy");
+        let direct = serve(vec![page("text/plain", "direct")]).await;
+        assert!(call(&tool, args(&direct)).await.ends_with("direct"));
+    }
+
+    #[tokio::test]
+    async fn a_host_of_a_private_network_is_fetched_if_the_user_names_it() {
+        let port = serve(vec![page("text/plain", "here")]).await.rsplit_once(':').unwrap().1.to_owned();
+        let url = format!("http://localhost.localdomain:{port}");
+        // The name that hosts files give to this machine; without it there is nothing to test.
+        if tokio::net::lookup_host(url.trim_start_matches("http://")).await.is_err() {
+            eprintln!("skipped: this machine has one name only");
+            return;
+        }
+        assert!(
+            refusal(&fetch_url(), args(&url))
+                .await
+                .ends_with("`private_hosts` of `[web]` in the configuration")
+        );
+        let settings =
+            WebSettings { private_hosts: vec!["*.localdomain".to_owned()], ..WebSettings::default() };
+        let tool = fetch_url_with(settings);
+        let asked = tool.approval(&args(&url)).unwrap();
+        assert!(asked.ends_with(", which may be in a private network"), "{asked}");
+        assert!(call(&tool, args(&url)).await.ends_with("here"));
+    }
+
+    #[tokio::test]
     async fn a_page_is_read_in_its_charset() {
         let cyrillic = b"<p>\xcf\xf0\xe8\xe2\xe5\xf2".as_slice();
         let meta =
@@ -516,13 +574,19 @@ mod tests {
     async fn a_name_that_leads_behind_the_walls_is_refused() {
         let named = |named| Target { url: Url::parse("http://localhost:1/").unwrap(), named };
         // As if the owner of a public name pointed it here.
-        let error = named(None).addresses().await.unwrap_err();
+        let error = named(None).addresses(&WebSettings::default()).await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "`localhost` leads to this machine or into a private network; name its address to fetch from there"
+            "`localhost` leads to this machine or into a private network; name its address to fetch from there, or the user adds the \
+             host to `private_hosts` of `[web]` in the configuration"
         );
         assert!(
-            named(Some(Reach::Machine)).addresses().await.unwrap().iter().all(|at| at.ip().is_loopback())
+            named(Some(Reach::Machine))
+                .addresses(&WebSettings::default())
+                .await
+                .unwrap()
+                .iter()
+                .all(|at| at.ip().is_loopback())
         );
     }
 

@@ -6,4 +6,4 @@ mod fetch;
 mod html;
 mod reach;
 
-pub use self::fetch::fetch_url;
+pub use self::fetch::{fetch_url, fetch_url_with};

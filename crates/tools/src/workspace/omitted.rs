@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(note("read", [described(&names)]), None);
         names.push("a");
         assert_eq!(note("read", [described(&names), None]).as_deref(), Some("[not read: 1 file (a)]"));
-        ["b", "c", "d"].map(|name| names.push(name));
+        ["b", "c", "d"].into_iter().for_each(|name| names.push(name));
         assert_eq!(described(&names).as_deref(), Some("4 files (a, b, c, …)"));
     }
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Workspace, content::binary, made_by, path, root::Found};
 use crate::{
-    call::{REPEATABLE, Stoppable, check_stop, grouped, is_binary, run_blocking},
+    call::{REPEATABLE, Stoppable, check_stop, grouped, run_blocking},
     text::{self, LineEnds, TextForm},
 };
 
@@ -67,12 +67,12 @@ fn read(workspace: &Workspace, args: &ReadFile, stop: &CancellationToken) -> Res
         Err(cancelled) => cancelled,
         Ok(()) => ToolError::Failed(format!("path '{}' cannot be read: {error}", found.shown)),
     };
-    let (form, text) = text::reader(Stoppable { inner: file, stop }).map_err(failed)?;
-    let mut reader = BufReader::new(text);
-    if is_binary(reader.fill_buf().map_err(failed)?) {
+    let opened = text::open(Stoppable { inner: file, stop }).map_err(failed)?;
+    if opened.is_binary {
         return Err(binary(&found, metadata.len()));
     }
-    Page::new(offset.max(1), limit).fill(&mut reader).map_err(failed)?.finish(&found, form)
+    let mut reader = BufReader::new(opened.text);
+    Page::new(offset.max(1), limit).fill(&mut reader).map_err(failed)?.finish(&found, opened.form)
 }
 
 /// The lines from `offset` on that fit into one result.

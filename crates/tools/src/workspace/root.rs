@@ -1,6 +1,7 @@
 //! The confinement of file tools to one directory.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File, Metadata, TryLockError},
     io,
     path::{Component, Path, PathBuf},
@@ -16,6 +17,7 @@ use crate::{
     folders::{
         held::{Folder, Root, is_swapped, leads_elsewhere},
         locks::same_file,
+        thread_folders::UNFINISHED,
     },
 };
 
@@ -31,7 +33,7 @@ pub(crate) const PREFIX: &str = ".superstep-edit-";
 pub(crate) const NOTED_PREFIX: &str = ".superstep-noted-";
 
 /// Name prefixes of temporary files, which tools must not access either.
-const RESERVED_STARTS: [&str; 3] = [PREFIX, NOTED_PREFIX, ".superstep-new-"];
+const RESERVED_STARTS: [&str; 3] = [PREFIX, NOTED_PREFIX, UNFINISHED];
 
 /// The folder under the root that stores tool results too long for the conversation. Tools may read it.
 pub const RESULTS: &str = ".superstep/results";
@@ -238,6 +240,29 @@ impl Workspace {
             "nothing was changed: another process has been changing files here for {waited} ms; try again"
         )))
     }
+
+    /// Removes temporary files of killed processes, unless one is being written now: each writer holds the edit lock. A failure
+    /// only wastes disk space.
+    pub(crate) fn clear_leftovers(&self, leftovers: &[PathBuf]) {
+        if leftovers.is_empty() {
+            return;
+        }
+        let Ok(_here) = self.edits.try_lock() else { return };
+        let Some(_root) = File::open(&self.root).ok().filter(|root| root.try_lock().is_ok()) else { return };
+        for path in leftovers {
+            if let (Some(parent), Some(name)) =
+                (path.parent(), path.file_name().filter(|name| is_leftover(name)))
+                && let Ok(folder) = self.folder(parent)
+            {
+                let _ = fs::remove_file(folder.at(name));
+            }
+        }
+    }
+}
+
+/// Returns whether a file of this name is the temporary file of an edit.
+pub(crate) fn is_leftover(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(PREFIX.as_bytes())
 }
 
 #[expect(clippy::disallowed_methods, reason = "edits run outside of the async runtime")]

@@ -1,6 +1,6 @@
 //! `search_files`: finds the lines that match a regular expression.
 
-use std::io::{self, BufRead, BufReader};
+use std::io;
 
 use grep_matcher::{LineTerminator, Matcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -20,7 +20,7 @@ use super::{
     walk::Walk,
 };
 use crate::{
-    call::{REPEATABLE, Stoppable, check_stop, grouped, is_binary, run_blocking},
+    call::{REPEATABLE, Stoppable, check_stop, grouped, run_blocking},
     text,
 };
 
@@ -77,7 +77,7 @@ fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -
         true => builder.line_terminator(Some(b'\n')),
         false => builder.crlf(true),
     };
-    builder.size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_COMPILED_BYTES);
+    builder.multi_line(true).size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_COMPILED_BYTES);
     let matcher = builder.build(&args.pattern).map_err(|error| {
         ToolError::InvalidArguments(format!(
             "`pattern` is not a valid regular expression for one line: {error}"
@@ -165,9 +165,8 @@ impl<'a> SearchRun<'a> {
     /// Searches one file; `false` if it is not text.
     fn text(&mut self, found: &Found) -> io::Result<bool> {
         let (file, _) = self.workspace.open_file(found).map_err(io::Error::other)?;
-        let (_, text) = text::reader(Stoppable { inner: file, stop: self.stop })?;
-        let mut text = BufReader::new(text);
-        if is_binary(text.fill_buf()?) {
+        let opened = text::open(Stoppable { inner: file, stop: self.stop })?;
+        if opened.is_binary {
             return Ok(false);
         }
         let mut sink = Collect {
@@ -177,7 +176,7 @@ impl<'a> SearchRun<'a> {
             more: false,
             is_cut: false,
         };
-        let outcome = self.searcher.search_reader(&self.matcher, text, &mut sink);
+        let outcome = self.searcher.search_reader(&self.matcher, opened.text, &mut sink);
         self.more = sink.more;
         self.is_cut |= sink.is_cut;
         outcome.map(|()| true)

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Workspace,
     content::{CurrentContent, load},
-    root::{EditTurn, Found, PREFIX, replaced},
+    root::{EditTurn, Found, PREFIX, is_leftover, replaced},
 };
 use crate::{
     call::check_stop,
@@ -122,7 +122,7 @@ fn clear(turn: &EditTurn<'_>, folder: &Folder, except: Option<&NamedTempFile>) {
     let kept = except.and_then(|file| file.path().file_name());
     let Some(entries) = turn.is_alone().then(|| fs::read_dir(folder.path()).ok()).flatten() else { return };
     for name in entries.flatten().map(|entry| entry.file_name()) {
-        if name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) && Some(&*name) != kept {
+        if is_leftover(&name) && Some(&*name) != kept {
             let _ = fs::remove_file(folder.at(name));
         }
     }

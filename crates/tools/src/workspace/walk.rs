@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Workspace,
     omitted::Names,
-    root::{Found, is_reserved},
+    root::{Found, is_leftover, is_reserved},
 };
 use crate::call::{check_stop, grouped};
 
@@ -57,6 +57,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) unreadable: Vec<PathBuf>,
     /// The files and directories that rules exclude.
     pub(crate) ignored: Names,
+    /// The temporary files of edits, which a killed process may have left.
+    pub(crate) leftovers: Vec<PathBuf>,
     /// Each `.gitignore` whose rules were applied, including those that ignore themselves.
     pub(crate) followed: Vec<PathBuf>,
 }
@@ -185,6 +187,7 @@ impl<'a> Walk<'a> {
             read: RulesSize::default(),
             unreadable: Vec::new(),
             ignored: Names::default(),
+            leftovers: Vec::new(),
             followed: Vec::new(),
         };
         let above: Vec<&Path> =
@@ -261,13 +264,15 @@ impl<'a> Walk<'a> {
         Ok(Ok(Level { entries: entries.into_iter(), rules }))
     }
 
-    fn entries(&self, dir: &Path) -> io::Result<Vec<Entry>> {
+    fn entries(&mut self, dir: &Path) -> io::Result<Vec<Entry>> {
         let mut entries = Vec::new();
         let folder = self.workspace.folder(dir)?;
         for entry in fs::read_dir(folder.path())? {
             let entry = entry?;
             let name = entry.file_name();
-            if !is_reserved(name.as_encoded_bytes()) {
+            if is_leftover(&name) {
+                self.leftovers.push(dir.join(&name));
+            } else if !is_reserved(name.as_encoded_bytes()) {
                 entries.push(Entry { real: dir.join(&name), kind: entry.file_type()?, name });
             }
         }
