@@ -260,6 +260,11 @@ async fn threads_of_a_foreign_database_run_only_if_it_is_trusted() {
         crate::support::ended(&mut stranger(args)).await.refused(2, &refused);
     }
     crate::support::ended(&mut stranger(&["state", "o"])).await.ok();
+    // A refused run trusts nothing.
+    let unfinished =
+        crate::support::ended(&mut stranger(&["run", "orders", "--thread", "o", "--trust"])).await;
+    assert_eq!(unfinished.code, Some(5), "{unfinished:?}");
+    crate::support::ended(&mut stranger(&tried[2])).await.refused(2, &refused);
     crate::support::ended(&mut stranger(&["run", "digest", "--thread", "new"])).await.ok();
     crate::support::ended(&mut stranger(&["answer", "o", "approve", "true", "--trust"])).await.ok();
     crate::support::ended(&mut stranger(&["replay", "o"])).await.ok();
