@@ -29,6 +29,8 @@ mod keep;
 mod kill;
 mod logs;
 #[cfg(unix)]
+mod machines;
+#[cfg(unix)]
 mod mcp;
 mod mem0;
 mod memory;

@@ -93,6 +93,7 @@ impl Place {
             .env_remove("OPENAI_MODEL")
             .env_remove("OPENAI_API_KEY")
             .env_remove("SUPERSTEP_DB")
+            .env_remove("SUPERSTEP_TRUST_FOLDER")
             .env_remove("SUPERSTEP_KEY")
             .env_remove("SUPERSTEP_OLD_KEY")
             .env_remove("SUPERSTEP_REQUIRE_ENCRYPTION")

@@ -247,6 +247,45 @@ async fn a_memory_and_settings_that_only_a_database_names_are_not_taken() {
     assert_eq!(again.stderr, "");
 }
 
+/// The user's decisions about a thread change with a run that begins, and not with one that is refused.
+#[tokio::test]
+async fn a_refused_run_decides_nothing_and_takes_no_thread_over() {
+    let place = Place::new();
+    let server = serve([write("c1", "a.txt"), write("c2", "b.txt"), Answer::stream().stall()]).await;
+    let at = server_of(&server);
+    let at: Vec<&str> = at.iter().map(String::as_str).collect();
+    let begun = run_as(&place, "mallory", &[&["run", "go", "--thread", "t"], &at[..]].concat()).await;
+    assert_eq!(begun.code, Some(6), "{begun:?}");
+    let records = |user: &str| -> Vec<(String, String)> {
+        let files = fs::read_dir(place.beside(user).join("threads")).into_iter().flatten();
+        let files = files.map(|file| file.unwrap().path());
+        let mut files: Vec<_> =
+            files.map(|file| (file.display().to_string(), fs::read_to_string(&file).unwrap())).collect();
+        files.sort();
+        files
+    };
+    // Unfinished.
+    let refused = run_as(&place, "ada", &[&["run", "more", "--thread", "t"], &at[..]].concat()).await;
+    assert_eq!(refused.code, Some(5), "{refused:?}");
+    assert_eq!(records("ada"), []);
+    // Busy, behind an approved call: its answer stays.
+    run_as(&place, "mallory", &["resume", "t", "--approve"]).await;
+    let _running = {
+        let mut command = place.command_of("mallory", &["resume", "t", "--approve"]);
+        let silent = std::process::Stdio::null;
+        command.stdout(silent()).stderr(silent()).spawn().unwrap()
+    };
+    crate::support::received(&server, 3).await;
+    let before = records("mallory");
+    assert!(before.iter().any(|(_, record)| record.contains("\"used\"")), "{before:?}");
+    for user in ["mallory", "ada"] {
+        let discard = [&["run", "more", "--thread", "t", "--discard"], &at[..]].concat();
+        let refused = run_as(&place, user, &discard).await;
+        assert!(refused.code == Some(5) && refused.stderr.contains("is busy"), "{refused:?}");
+    }
+    assert_eq!((records("mallory"), records("ada")), (before, Vec::new()));
+}
+
 #[tokio::test]
 async fn files_of_a_foreign_thread_are_restored_by_force_only() {
     let place = Place::new();
@@ -317,7 +356,8 @@ async fn a_database_writable_by_others_is_rejected() {
     fs::create_dir(&folder).unwrap();
     std::os::unix::fs::symlink(elsewhere.join("threads.db"), &db).unwrap();
     refused(&["threads"], "threads.db` is a link to `").await;
-    refused(&["threads", "--db", db.to_str().unwrap()], "use another database with `--db`").await;
+    // A link that the user names is followed.
+    place.run(&["threads", "--db", db.to_str().unwrap()]).await.ok();
     refused(&["run", "1 + 1"], "threads.db` is a link to `").await;
     fs::remove_file(&db).unwrap();
     fs::copy(elsewhere.join("threads.db"), &db).unwrap();

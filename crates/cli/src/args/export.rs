@@ -28,7 +28,7 @@ pub(crate) struct TextArgs {
 /// A text to import.
 #[derive(Args, Debug)]
 pub(crate) struct FileArgs {
-    /// The file, as `export` writes it.
+    /// The file, as `export` writes it; `-` for stdin.
     #[arg(value_name = "FILE")]
     pub(crate) path: PathBuf,
     /// The name of the thread, which must not exist [default: the name in the file].

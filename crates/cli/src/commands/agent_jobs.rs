@@ -81,11 +81,13 @@ async fn answer(args: AgentJobAnswerArgs) -> Result<Exit, Failure> {
     let answers = decisions.answers(thread.as_str(), &waiting)?;
     let decided: Vec<_> =
         waiting.iter().filter_map(|call| Some((call, answers.get(&call.interrupt)?.clone()))).collect();
-    // Before the jobs are there: a worker may take one at once.
-    location.decided(&thread)?.answered(decided.iter().filter_map(|(call, decision)| {
-        Some((&*call.interrupt, &call.request, serde_json::from_value(decision.clone()).ok()?))
-    }))?;
     let queue = Jobs::open(options).await?;
+    // Before the jobs are there: a worker may take one at once.
+    let known = location.decided(&thread)?;
+    known.answered(decided.iter().filter_map(|(call, decision)| {
+        Some((&*call.interrupt, &call.request, serde_json::from_value(decision.clone()).ok()?))
+    }));
+    known.begins_run()?;
     let mut numbers = Vec::new();
     for (call, decision) in decided {
         let job = queue.answer(&graph, &thread, &call.interrupt, decision);

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufReader, BufWriter, IsTerminal, Write},
+    io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, Write},
     path::Path,
     sync::Arc,
 };
@@ -27,7 +27,11 @@ use crate::{
         table::{lines, print},
         text::{count, json_escaped, printable_line},
     },
+    session::stdin::is_piped,
 };
+
+/// Maximum size of a text on stdin in bytes.
+const MAX_STDIN_BYTES: u64 = 2 << 30;
 
 /// Writes a thread to stdout.
 pub(crate) async fn export(args: ExportArgs) -> Result<Exit, Failure> {
@@ -95,7 +99,7 @@ pub(crate) async fn import_of(
     open: impl AsyncFnOnce() -> Result<Arc<dyn Checkpointer>, Failure>,
 ) -> Result<Exit, Failure> {
     let FileArgs { path, name } = args;
-    let mut file = open_text(&path)?;
+    let mut file = if is_stdin(&path) { spooled_stdin()? } else { open_text(&path)? };
     let in_file = |error: TextError| {
         let Failure { exit, message } = Failure::from(error);
         Failure::new(exit, format!("`{}`: {message}", path.display()))
@@ -157,6 +161,28 @@ pub(super) fn open_text(path: &Path) -> Result<BufReader<File>, Failure> {
         return Err(unreadable(&"it is not a regular file"));
     }
     Ok(BufReader::new(File::open(path).map_err(|cause| unreadable(&cause))?))
+}
+
+fn is_stdin(path: &Path) -> bool {
+    ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"].iter().any(|stdin| path == Path::new(stdin))
+}
+
+/// Stores the text of stdin in a file without a name, because it is read twice.
+fn spooled_stdin() -> Result<BufReader<File>, Failure> {
+    let unread = |cause: io::Error| Failure::usage(format!("cannot read the text from stdin: {cause}"));
+    if !is_piped() {
+        return Err(Failure::usage("stdin is a terminal or a device; pipe the text in, or name its file"));
+    }
+    let mut file = tempfile::tempfile().map_err(unread)?;
+    let length = io::copy(&mut io::stdin().lock().take(MAX_STDIN_BYTES + 1), &mut file).map_err(unread)?;
+    if length > MAX_STDIN_BYTES {
+        let most = MAX_STDIN_BYTES >> 30;
+        return Err(Failure::usage(format!(
+            "the text on stdin is longer than {most} GiB; import it from a file"
+        )));
+    }
+    file.rewind().map_err(unread)?;
+    Ok(BufReader::new(file))
 }
 
 /// A terminal: characters that cannot be seen are JSON escapes.

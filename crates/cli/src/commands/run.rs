@@ -59,7 +59,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
         let what = "the piped input is not read; to append it to the prompt, write `-` after the prompt";
         print_note(what);
     }
-    let granted = if discard { setup.basis.decided.discard()? } else { Vec::new() };
+    let granted = if discard { setup.basis.decided.discard() } else { Vec::new() };
     let exit = setup.follow(setup.agent.configured(options).stream(input, streaming())).await;
     let kept = setup.forget_discarded(&granted).await;
     let exit = setup.close(exit).await?;

@@ -62,7 +62,13 @@ impl Location {
         }
         let cwd = folder(given.cwd.as_deref().unwrap_or(Path::new(".")))?;
         let db = match &given.db {
-            Some(given) => Db::parse(given)?,
+            Some(given) => match Db::parse(given)? {
+                Db::File(file) if file.is_symlink() => {
+                    private::check_folder_of(&file)?;
+                    Db::File(private::followed(file))
+                }
+                db => db,
+            },
             None => Db::File(cwd.join(DATABASE)),
         };
         Ok(Self { program: "superstep".to_owned(), cwd, db, sealing: encryption::options()?, given })

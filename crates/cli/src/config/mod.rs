@@ -14,7 +14,8 @@ pub(crate) mod location;
 pub(crate) mod memory;
 mod misfit;
 pub(crate) mod model;
-mod own_database;
+pub(crate) mod notes;
+pub(crate) mod own_database;
 pub(crate) mod place;
 #[cfg_attr(not(feature = "postgres"), path = "no_postgres.rs")]
 pub(crate) mod postgres;

@@ -20,24 +20,54 @@ use crate::{
 /// The name of the record about the whole database, which no thread has.
 const WHOLE: &str = "";
 
+/// The trust of the user in a thread and its database, which is not stored yet.
+#[derive(Default)]
+pub(crate) struct Trusted(Vec<Arc<Decided>>);
+
+impl Trusted {
+    /// Stores it, because the run has begun. A refused run trusts nothing.
+    ///
+    /// # Errors    The file is damaged, or writable by others.
+    pub(crate) fn begins_run(&self) -> Result<(), Failure> {
+        self.0.iter().try_for_each(|decided| decided.begins_run())
+    }
+}
+
 impl Location {
-    /// Opens the database to run nodes, and creates it if absent. With `trust` it is the user's own from then on.
+    /// Opens the database to run nodes, and creates it if absent. With `trust` it is the user's own once the run has begun.
     ///
     /// # Errors    Those of [`check_own`](Self::check_own) and [`check_anchor`](Self::check_anchor) for the thread to run.
     pub(crate) async fn open_to_run(
         &self,
         thread: Option<&ThreadId>,
         trust: bool,
-    ) -> Result<Arc<dyn Checkpointer>, Failure> {
+    ) -> Result<(Arc<dyn Checkpointer>, Trusted), Failure> {
         let (store, is_new) = self.open_or_create()?;
-        match thread {
-            Some(thread) => {
-                self.check_own(&*store, thread, is_new || trust).await?;
-                self.check_anchor(&*store, thread, trust).await?;
-            }
-            None if is_new || trust => self.record_own()?,
-            None => {}
+        if is_new {
+            self.own()?.begins_run()?;
         }
+        let trusted = match thread {
+            Some(thread) => {
+                let trusted = self.check_own(&*store, thread, trust).await?;
+                self.check_anchor(&*store, thread, trust).await?;
+                trusted
+            }
+            None if trust => Trusted(vec![self.own()?]),
+            None => Trusted::default(),
+        };
+        Ok((store, trusted))
+    }
+
+    /// Opens the database like [`open_to_run`](Self::open_to_run), but with `trust` it is the user's own at once.
+    ///
+    /// # Errors    Those of [`check_own`](Self::check_own) for the thread.
+    pub(crate) async fn open_own(
+        &self,
+        thread: Option<&ThreadId>,
+        trust: bool,
+    ) -> Result<Arc<dyn Checkpointer>, Failure> {
+        let (store, trusted) = self.open_to_run(thread, trust).await?;
+        trusted.begins_run()?;
         Ok(store)
     }
 
@@ -45,7 +75,7 @@ impl Location {
     ///
     /// # Errors    The database is not known to be the user's own, and not trusted.
     pub(crate) async fn open_to_work(&self, trust: bool) -> Result<Arc<dyn Checkpointer>, Failure> {
-        let store = self.open_to_run(None, trust).await?;
+        let store = self.open_own(None, trust).await?;
         if self.is_own()? {
             return Ok(store);
         }
@@ -83,7 +113,7 @@ impl Location {
     }
 
     /// Rejects a stored thread that was imported, or of a database that is not known to be the user's own. With `trust` both are
-    /// from then on.
+    /// once the result is stored.
     ///
     /// # Errors    The thread is there, and either is not known to be the user's own.
     pub(crate) async fn check_own(
@@ -91,11 +121,11 @@ impl Location {
         store: &dyn Checkpointer,
         thread: &ThreadId,
         trust: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<Trusted, Failure> {
         let decided = self.decided(thread)?;
         if trust {
-            decided.trust()?;
-            return self.record_own();
+            decided.trust();
+            return Ok(Trusted(vec![decided, self.own()?]));
         }
         match store.load(thread, None).await? {
             Some(_) => self.check_stored(&decided, thread),
@@ -104,8 +134,12 @@ impl Location {
                 Err(CheckpointError::Leftovers { thread: thread.clone(), children }.into())
             }
             // An import that failed may have left its mark.
-            None => decided.trust(),
-        }
+            None => {
+                decided.trust();
+                return Ok(Trusted(vec![decided]));
+            }
+        }?;
+        Ok(Trusted::default())
     }
 
     /// Rejects the thread of a job like [`check_own`](Self::check_own), but decides nothing: the thread may be about to be imported.
@@ -159,7 +193,10 @@ impl Location {
         Ok(Decided::about(self.db(), WHOLE)?.knows(&Remembered::default()))
     }
 
-    fn record_own(&self) -> Result<(), Failure> {
-        Decided::about(self.db(), WHOLE)?.runs_with(&Remembered::default())
+    /// Returns the record that the database is the user's own, which is not stored yet.
+    fn own(&self) -> Result<Arc<Decided>, Failure> {
+        let whole = Decided::about(self.db(), WHOLE)?;
+        whole.runs_with(&Remembered::default());
+        Ok(whole)
     }
 }

@@ -1,6 +1,7 @@
 //! Checks that only the user can have written a file.
 
 use std::{
+    env,
     ffi::OsString,
     fs::{self, Metadata},
     io,
@@ -16,6 +17,10 @@ pub(crate) const OTHER_DATABASE: &str = "use another database with `--db`";
 
 /// The suffixes of a database and the files that SQLite creates beside it.
 const FILES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+
+/// The variable with folders whose files count as the user's own, whoever owns them or may write them. Several are separated as in
+/// `PATH`.
+const TRUSTED: &str = "SUPERSTEP_TRUST_FOLDER";
 
 /// The folder of locks beside it, which has no content.
 const LOCKS: &str = "-locks";
@@ -60,7 +65,7 @@ pub(crate) fn check_folder_of(file: &Path) -> Result<(), Failure> {
     let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     // A missing file is reported when the database is opened.
     let Ok(there) = fs::metadata(folder) else { return Ok(()) };
-    if there.mode() & 0o1000 != 0 {
+    if there.mode() & 0o1000 != 0 || is_trusted(folder) {
         return Ok(());
     }
     let problem = match (there.uid(), there.mode() & 0o002 != 0) {
@@ -68,9 +73,38 @@ pub(crate) fn check_folder_of(file: &Path) -> Result<(), Failure> {
         (_, true) => "is writable by everyone".to_owned(),
         (_, false) => return Ok(()),
     };
-    let message =
-        format!("the folder `{}` {problem}; store the database in a folder of your own", folder.display());
+    let message = format!(
+        "the folder `{}` {problem}; store the database in a folder of your own, or {}",
+        folder.display(),
+        trusting(folder)
+    );
     Err(Failure::new(Exit::Database, message))
+}
+
+/// Returns the target of a link that the user named and made.
+pub(crate) fn followed(path: PathBuf) -> PathBuf {
+    match fs::symlink_metadata(&path) {
+        Ok(there) if there.is_symlink() && (is_own(&there) || is_trusted(path.parent().unwrap_or(&path))) => {
+            path.canonicalize().unwrap_or(path)
+        }
+        _ => path,
+    }
+}
+
+/// Returns whether the user trusts everyone who may write in a folder, which may be that of the path.
+fn is_trusted(path: &Path) -> bool {
+    let Some(trusted) = env::var_os(TRUSTED) else { return false };
+    let Ok(path) = path.canonicalize() else { return false };
+    let folders = env::split_paths(&trusted).filter(|folder| folder.is_absolute());
+    folders.into_iter().any(|folder| folder.canonicalize().is_ok_and(|folder| path.starts_with(folder)))
+}
+
+/// Formats the advice to trust a folder.
+#[cfg(unix)]
+fn trusting(folder: &Path) -> String {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let folder = crate::output::text::quoted(&folder.to_string_lossy());
+    format!("set {TRUSTED}={folder} if you trust everyone who can write there")
 }
 
 /// Does nothing: this system has no such permissions.
@@ -110,23 +144,41 @@ fn problem(path: &Path, there: &Metadata, advice: &str) -> Option<String> {
             "is a link to `{target}`, and links are not followed here; remove it, or {advice}"
         ));
     }
-    if there.uid() != me() {
-        return Some(format!(
-            "belongs to another user (uid {}); take it over with `chown` if you trust its content, or {advice}",
-            there.uid()
-        ));
-    }
     // A pipe would be waited for without an end.
     if !there.is_file() && !there.is_dir() {
         return Some(format!("is not a regular file; remove it, or {advice}"));
+    }
+    if is_trusted(path) {
+        return None;
+    }
+    let folder = if there.is_dir() { path } else { path.parent().unwrap_or(path) };
+    if there.uid() != me() {
+        return Some(format!(
+            "belongs to another user (uid {}); take it over with `chown` if you trust its content, {}, or {advice}",
+            there.uid(),
+            trusting(folder)
+        ));
     }
     (there.mode() & 0o022 != 0).then(|| {
         let (mode, shown) = (there.mode() & 0o777, crate::output::text::quoted(&path.to_string_lossy()));
         format!(
             "can be written by other users (mode {mode:o}); if you trust its content, change that with `chmod go-w \
-             {shown}`, or {advice}"
+             {shown}`, {}, or {advice}",
+            trusting(folder)
         )
     })
+}
+
+/// Returns whether a link is the user's own, or the administrator's.
+#[cfg(unix)]
+fn is_own(there: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    [0, me()].contains(&there.uid())
+}
+
+#[cfg(not(unix))]
+fn is_own(_: &Metadata) -> bool {
+    true
 }
 
 /// Checks for links only, on this system.

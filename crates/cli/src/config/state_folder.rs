@@ -22,7 +22,8 @@ pub(super) fn folder() -> Option<PathBuf> {
     // The specification of these variables requires ignoring a relative path.
     let usual = || given("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
     let home = || env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".local/state"));
-    given(FOLDER).or_else(|| Some(usual().or_else(home)?.join("superstep")))
+    let folder = given(FOLDER).or_else(|| Some(usual().or_else(home)?.join("superstep")))?;
+    Some(private::followed(folder))
 }
 
 /// Returns the folder of the user's own memory, and creates it if absent.

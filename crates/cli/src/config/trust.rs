@@ -115,11 +115,19 @@ impl Record {
     }
 }
 
+/// A change of a record, which has the same result if it is applied twice.
+type Change = Box<dyn Fn(&mut Record) + Send>;
+
 /// The user's decisions about one thread of one database.
+///
+/// Those of the command that runs the thread are stored once its run has [begun](Self::begins_run): a refused run changes nothing.
 pub(crate) struct Decided {
     /// The file that stores them; `None` if there is no state folder, or the database is in memory.
     place: Option<PathBuf>,
     record: Mutex<Record>,
+    /// The changes of `record` that are not in the file yet.
+    staged: Mutex<Vec<Change>>,
+    has_begun: AtomicBool,
     /// The file could not be read or written, so that the decisions since then are only here.
     is_apart: AtomicBool,
     ignored: Mutex<BTreeSet<String>>,
@@ -153,8 +161,28 @@ impl Decided {
     }
 
     fn new(place: Option<PathBuf>, record: Record) -> Self {
-        let (record, is_apart, ignored) = (Mutex::new(record), AtomicBool::new(false), Mutex::default());
-        Self { place, record, is_apart, ignored }
+        let [has_begun, is_apart] = [const { AtomicBool::new(false) }; 2];
+        let (record, staged, ignored) = (Mutex::new(record), Mutex::default(), Mutex::default());
+        Self { place, record, staged, has_begun, is_apart, ignored }
+    }
+
+    /// Stores the decisions of this command, whose run has begun.
+    ///
+    /// # Errors    The file is damaged, or writable by others.
+    pub(crate) fn begins_run(&self) -> Result<(), Failure> {
+        self.has_begun.store(true, Ordering::Relaxed);
+        let is_stored = self.staged().is_empty();
+        if is_stored { Ok(()) } else { self.change(|_| {}) }
+    }
+
+    fn staged(&self) -> MutexGuard<'_, Vec<Change>> {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the record here, and in the file with the next change there.
+    fn stage(&self, change: impl Fn(&mut Record) + Send + 'static) {
+        self.record().change(&change);
+        self.staged().push(Box::new(change));
     }
 
     fn record(&self) -> MutexGuard<'_, Record> {
@@ -167,20 +195,21 @@ impl Decided {
     }
 
     /// Records that the user runs the thread with these settings.
-    pub(crate) fn runs_with(&self, settings: &Remembered) -> Result<(), Failure> {
-        let hash = hash_of_settings(settings);
-        let is_there = |record: &Record| settings.cwd.as_ref().is_none_or(|cwd| record.folders.contains(cwd));
+    pub(crate) fn runs_with(&self, settings: &Remembered) {
+        let (hash, cwd) = (hash_of_settings(settings), settings.cwd.clone());
+        let is_there = move |record: &Record| cwd.as_ref().is_none_or(|cwd| record.folders.contains(cwd));
         let is_known = |record: &Record| record.settings.last() == Some(&hash) && is_there(record);
         if is_known(&self.record()) {
-            return Ok(());
+            return;
         }
-        self.change(|record| {
+        let cwd = settings.cwd.clone();
+        self.stage(move |record| {
             record.settings.retain(|known| *known != hash);
             record.settings.push(hash.clone());
             if !is_there(record) {
-                record.folders.extend(settings.cwd.clone());
+                record.folders.extend(cwd.clone());
             }
-        })
+        });
     }
 
     /// Returns the folders in which the user ran the thread.
@@ -193,7 +222,7 @@ impl Decided {
     pub(crate) fn answered<'a>(
         &self,
         decisions: impl IntoIterator<Item = (&'a str, &'a ApprovalRequest, Approval)>,
-    ) -> Result<(), Failure> {
+    ) {
         let thread = self.record().thread.clone();
         let decisions = decisions.into_iter().filter(|(.., decision)| decision.needs_trust());
         let (answers, interrupts): (Vec<String>, Vec<String>) = decisions
@@ -202,14 +231,14 @@ impl Decided {
             })
             .unzip();
         if answers.is_empty() {
-            return Ok(());
+            return;
         }
-        self.change(|record| {
+        self.stage(move |record| {
             record.answers.retain(|answer| !answers.contains(answer));
             record.used.retain(|answer, _| !answers.contains(answer));
             record.begun.retain(|start| !interrupts.iter().any(|interrupt| start.starts_with(&**interrupt)));
             record.answers.extend(answers.iter().cloned());
-        })
+        });
     }
 
     /// Uses an answer for the task at `position`, which may be the only one. Returns whether it is.
@@ -226,22 +255,22 @@ impl Decided {
     }
 
     /// Deletes the answers to calls that are about to be discarded, and returns the grants so far.
-    pub(crate) fn discard(&self) -> Result<Vec<PermissionRule>, Failure> {
+    pub(crate) fn discard(&self) -> Vec<PermissionRule> {
         let Record { grants, answers, .. } = self.record().clone();
         if !answers.is_empty() {
-            self.change(|record| record.answers.retain(|answer| !answers.contains(answer)))?;
+            self.stage(move |record| record.answers.retain(|answer| !answers.contains(answer)));
         }
-        Ok(grants)
+        grants
     }
 
-    /// Deletes grants made with a call that never ran, so that the thread does not have them.
+    /// Deletes grants made with a call that never ran, so that the thread does not have them, if the run has begun.
     pub(crate) fn keep_granted(
         &self,
         granted: &[PermissionRule],
         on_thread: &[PermissionRule],
     ) -> Result<(), Failure> {
         let is_gone = |rule: &PermissionRule| granted.contains(rule) && !on_thread.contains(rule);
-        if !granted.iter().any(is_gone) {
+        if !self.has_begun.load(Ordering::Relaxed) || !granted.iter().any(is_gone) {
             return Ok(());
         }
         self.change(|record| record.grants.retain(|rule| !is_gone(rule)))
@@ -277,8 +306,10 @@ impl Decided {
     }
 
     /// Records that the user trusts the thread although it is from a file.
-    pub(crate) fn trust(&self) -> Result<(), Failure> {
-        if self.is_imported() { self.store(|record| record.imported = false) } else { Ok(()) }
+    pub(crate) fn trust(&self) {
+        if self.is_imported() {
+            self.stage(|record| record.imported = false);
+        }
     }
 
     /// Records the same decisions for the user's copy of the thread.
@@ -351,6 +382,9 @@ impl Decided {
         let there = self.place.as_deref().map(|place| Ok((place, self.locked(place, &record)?))).transpose();
         if let Ok(Some((_, (_, there)))) = &there {
             record.clone_from(there);
+        }
+        for staged in self.staged().drain(..) {
+            record.change(staged);
         }
         record.change(change);
         let stored = there.and_then(|there| match there {
@@ -493,7 +527,9 @@ fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
         Failure::new(Exit::Database, message)
     };
     // Opening a pipe waits for its writer.
-    private::check(place, OTHER_FOLDER)?;
+    for path in [place.parent().and_then(Path::parent), place.parent(), Some(place)].into_iter().flatten() {
+        private::check(path, OTHER_FOLDER)?;
+    }
     let mut file = match File::open(place) {
         Ok(file) => file,
         // Without a folder nothing can be stored; writing reports that.
@@ -502,9 +538,6 @@ fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
         }
         Err(cause) => return Err(wrong(&cause)),
     };
-    for path in [place.parent().and_then(Path::parent), place.parent()].into_iter().flatten() {
-        private::check(path, OTHER_FOLDER)?;
-    }
     let mut text = String::new();
     (&mut file).take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|cause| wrong(&cause))?;
     if text.len() as u64 > MAX_FILE_BYTES {
@@ -579,7 +612,8 @@ mod tests {
         let (here, first) = (Some("tools:3.0:c1~0"), "t/5/3.0");
         let rule = decision.rule("shell").unwrap();
         let user = open();
-        user.answered([("tools:3.0:c1~0", &shown, decision.clone())]).unwrap();
+        user.answered([("tools:3.0:c1~0", &shown, decision.clone())]);
+        user.begins_run().unwrap();
         assert!(!user.is_decided(&stored(Some("tools:3.1:c1~1"), first, true)), "another question");
         assert!(!user.is_decided(&stored(None, first, true)), "an approver's");
         let other = request("run: rm");
@@ -607,7 +641,8 @@ mod tests {
             assert!(!other.begins(Some(&thread), "tools:3.0:c1~0", "begun.0"));
         }
         assert!(user.begins(Some(&thread), "tools:3.0:c1~0", "begun.0.1"), "behind a question of its tool");
-        user.answered([("tools:3.0:c1~0", &shown, decision.clone())]).unwrap();
+        user.answered([("tools:3.0:c1~0", &shown, decision.clone())]);
+        user.begins_run().unwrap();
         assert!(open().begins(Some(&thread), "tools:3.0:c1~0", "begun.0"));
         assert!(user.is_decided(&stored(here, first, true)));
         // A refused use grants nothing.
@@ -615,8 +650,24 @@ mod tests {
         assert!(!later.is_decided(&stored(here, "t/5/3.1", true)), "the file knows the first task");
         assert!(!later.is_granted(Some(&thread), &rule) && !open().is_granted(Some(&thread), &rule));
         // A copy has no answers, and what is discarded is gone.
-        user.discard().unwrap();
+        user.discard();
         assert!(!user.is_decided(&stored(here, first, true)) && user.record().used.is_empty());
+    }
+
+    #[test]
+    fn the_decisions_of_a_refused_run_are_not_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("threads").join("t.json");
+        let empty = Record { thread: "t".to_owned(), imported: true, ..Record::default() };
+        let open = || Decided::new(Some(place.clone()), stored(&place, &empty).unwrap());
+        let settings = Remembered::default();
+        let refused = open();
+        refused.runs_with(&settings);
+        refused.trust();
+        assert!(refused.knows(&settings) && !refused.is_imported(), "they apply to the run");
+        assert!(!open().knows(&settings) && open().is_imported());
+        refused.begins_run().unwrap();
+        assert!(open().knows(&settings) && !open().is_imported());
     }
 
     #[test]

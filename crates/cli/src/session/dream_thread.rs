@@ -8,11 +8,8 @@ use superstep::{
 };
 
 use crate::{
-    config::location::Location,
-    output::{
-        exit::{Exit, Failure, exit_of},
-        text::print_note,
-    },
+    config::{location::Location, notes},
+    output::exit::{Exit, Failure, exit_of},
 };
 
 /// The folder of earlier versions' histories, under the tools' folder. It may have come with that folder from
@@ -27,10 +24,11 @@ pub(crate) fn placeholder_history(cwd: &Path) -> Result<HistoryFiles, Failure> {
 /// Notes that turns stored by an earlier version in this folder are not consolidated.
 pub(crate) fn note_earlier(cwd: &Path) {
     if fs::symlink_metadata(cwd.join(EARLIER_HISTORY)).is_ok() {
-        print_note(&format!(
+        let note = format!(
             "`{EARLIER_HISTORY}` of this folder is not read, because it may come from someone else; turns are now stored in your state \
              folder: move the folders of its users there if you wrote them, or remove it"
-        ));
+        );
+        notes::print_once(&["history", &cwd.to_string_lossy()], &note);
     }
 }
 

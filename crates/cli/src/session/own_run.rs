@@ -9,7 +9,7 @@ use superstep::{Interrupt, RunError, ThreadId};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::location::Location,
+    config::{location::Location, own_database::Trusted},
     graphs::any_thread::{AnyRun, AnyThread, End},
     output::{
         exit::{self, Exit, Failure},
@@ -35,11 +35,17 @@ pub(crate) struct OwnRun<'a> {
 }
 
 impl OwnRun<'_> {
-    /// Shows the run to its end. `is_fresh` announces the name of a new thread.
-    pub(crate) async fn follow(&self, mut run: Box<dyn AnyRun>, is_fresh: bool) -> Result<Exit, Failure> {
+    /// Shows the run to its end. `is_fresh` announces the name of a new thread; once the run has begun, what it trusts is stored.
+    pub(crate) async fn follow(
+        &self,
+        mut run: Box<dyn AnyRun>,
+        is_fresh: bool,
+        trusted: &Trusted,
+    ) -> Result<Exit, Failure> {
         let watch = tokio::spawn(signals::watch(self.cancel.clone()));
         let (mut written, mut announces_thread) = (Ok(()), is_fresh);
         while let Some(event) = run.next_event().await {
+            self.begins_run(trusted);
             if std::mem::take(&mut announces_thread) {
                 // From here on the run can be resumed if the program is killed.
                 self.note(&format!("thread {}", self.thread));
@@ -55,8 +61,18 @@ impl OwnRun<'_> {
         let end = run.end().await;
         watch.abort();
         match end {
-            Ok(end) => self.conclude(end, written),
+            Ok(end) => {
+                self.begins_run(trusted);
+                self.conclude(end, written)
+            }
             Err(error) => Err(self.failed(error).await),
+        }
+    }
+
+    /// Stores what the run trusts, because it was not refused.
+    fn begins_run(&self, trusted: &Trusted) {
+        if let Err(failure) = trusted.begins_run() {
+            print_note(&failure.message);
         }
     }
 

@@ -11,6 +11,7 @@ use superstep::{
 use tokio::time::Instant;
 
 use crate::{
+    config::notes,
     output::{
         exit::{self, Exit, Failure},
         run_output::{End, Output},
@@ -29,7 +30,11 @@ impl Setup<'_> {
     pub(crate) async fn follow(&self, mut stream: RunStream<AgentState>) -> Result<Exit, Failure> {
         let began = Instant::now();
         let mut output = self.output();
-        if let Some(note) = &self.choice().note {
+        let note = self.choice().note.as_deref();
+        if !self.turn.quiet
+            && notes::is_new(&["model"], note)
+            && let Some(note) = note
+        {
             output.note(note);
         }
         let watch = tokio::spawn(signals::watch(self.cancel.clone()));
@@ -37,7 +42,10 @@ impl Setup<'_> {
         let (outcome, waiting, written) = loop {
             let written = self.show_events(&mut stream, &mut *output, &mut announces_thread).await;
             let outcome = match stream.outcome().await {
-                Ok(outcome) => outcome,
+                Ok(outcome) => {
+                    self.begins_run();
+                    outcome
+                }
                 Err(error) => return Err(self.refused(error).await),
             };
             let waiting = Waiting::of(&outcome.interrupts)?;
@@ -70,6 +78,13 @@ impl Setup<'_> {
         self.conclude(&mut *output, &shown, &waiting, written)
     }
 
+    /// Stores the user's decisions, because the run was not refused.
+    fn begins_run(&self) {
+        if let Err(failure) = self.basis.decided.begins_run() {
+            print_note(&failure.message);
+        }
+    }
+
     /// Shows the events of a run. Once stdout is closed the run is cancelled, and further events are dropped.
     async fn show_events(
         &self,
@@ -79,6 +94,7 @@ impl Setup<'_> {
     ) -> io::Result<()> {
         let mut written = Ok(());
         while let Some(event) = stream.next().await {
+            self.begins_run();
             if std::mem::take(announces_thread) {
                 // From here on the turn can be resumed if the program is killed.
                 output.note(&format!("thread {}", self.thread()));

@@ -27,6 +27,7 @@ use crate::{
         location::Location,
         memory::{self, Memory},
         model::{Choice, Environment, ModelInputs, repeat_config},
+        notes,
         place::Db,
         remembered::Remembered,
         trust::Decided,
@@ -37,7 +38,7 @@ use crate::{
         human::Human,
         json::Json,
         run_output::Output,
-        text::{print_note, printable_line, quoted},
+        text::{printable_line, quoted},
     },
     session::{dream_thread, mcp, randomness::seeded_rng, results, snapshots, tools, waiting::Waiting},
 };
@@ -102,11 +103,12 @@ impl Basis {
         }
         let configuration = configuration(&thread, &purpose, &remembered, turn)?;
         if turn.config.is_none() && !left_out.is_empty() {
-            print_note(&format!(
+            let note = format!(
                 "thread `{thread}` was not set up by you on this machine, so this is not taken from its database: {}; \
                  name it with `--config FILE` to have it",
                 printable_line(&left_out.join(", "))
-            ));
+            );
+            notes::print_once(&["settings", &location.db().to_string(), thread.as_str()], &note);
         }
         let (user, calls_model) = match purpose {
             Purpose::Turn { user, .. } => (user, true),
@@ -213,9 +215,12 @@ impl Basis {
         cancel: &CancellationToken,
     ) -> Result<RunOptions, Failure> {
         let remembered = remembered(&self.choice, &self.configuration, &self.cwd, self.user.clone());
-        match *thread == self.thread {
-            true => self.decided.runs_with(&remembered)?,
-            false => Decided::about(&self.db, thread.as_str())?.runs_with(&remembered)?,
+        if *thread == self.thread {
+            self.decided.runs_with(&remembered);
+        } else {
+            let decided = Decided::about(&self.db, thread.as_str())?;
+            decided.runs_with(&remembered);
+            decided.begins_run()?;
         }
         Ok(remembering(remembered)?.thread(thread.as_str()).cancel(cancel.clone()))
     }
@@ -246,10 +251,11 @@ fn configuration(
         Purpose::Turn { .. } => {
             let note = configuration.add_usual_memory(may_dream);
             if let (Some(note), false) = (note, turn.quiet) {
-                print_note(&note);
+                notes::print_once(&["memory"], &note);
             }
             if is_unknown && !turn.quiet && !turn.no_memory {
-                print_note(
+                notes::print_once(
+                    &["memory of", thread.as_str()],
                     "the long-term memory is not used in this turn: the thread was not set up by you on this machine",
                 );
             }
@@ -342,7 +348,7 @@ impl<'a> Setup<'a> {
                 dream_thread::note_earlier(cwd);
             }
             if let Some(problem) = basis.foreign_dreams(&*store, user).await? {
-                print_note(&format!("no dreams: {problem}"));
+                notes::print_once(&["dreams", &location.db().to_string()], &format!("no dreams: {problem}"));
                 dreams = None;
             }
         }
@@ -397,7 +403,7 @@ impl<'a> Setup<'a> {
             let decision = answers.get(&call.interrupt).cloned()?;
             Some((&*call.interrupt, &call.request, serde_json::from_value(decision).ok()?))
         });
-        self.basis.decided.answered(decisions)?;
+        self.basis.decided.answered(decisions);
         Ok(self.options()?.answers(answers))
     }
 
@@ -413,7 +419,10 @@ impl<'a> Setup<'a> {
 
     /// Reports the settings of the database that were ignored.
     pub(crate) fn note_ignored(&self) {
-        self.basis.decided.take_ignored().iter().for_each(|text| print_note(text));
+        let (db, thread) = (self.basis.db.to_string(), self.thread().as_str());
+        for text in self.basis.decided.take_ignored() {
+            notes::print_once(&["rule", &db, thread, &text], &text);
+        }
     }
 
     pub(crate) fn output(&self) -> Box<dyn Output> {

@@ -24,6 +24,6 @@ pub(crate) async fn import(args: OwnImportArgs, program: &str, graphs: &GraphSet
     let location = Location::of_program(program, args.database.db)?;
     let accepts = |name: &str, graph: Option<&_>| graphs.owner(name, graph).map(|_| ());
     // A new database is the user's own, and the thread is not.
-    let open = async || location.open_to_run(None, false).await;
+    let open = async || location.open_own(None, false).await;
     import_of(args.file, args.database.json, &location, accepts, open).await
 }

@@ -38,7 +38,7 @@ async fn run(args: JobRunArgs, program: &str, graphs: &GraphSet) -> Result<Exit,
     let location = Location::of_program(program, order.database.db.clone())?;
     let options = location.queue_of_inputs()?;
     let named = thread.map(ThreadId::from);
-    let store = location.open_to_run(named.as_ref(), trust).await?;
+    let store = location.open_own(named.as_ref(), trust).await?;
     let thread = match named {
         Some(thread) => thread,
         None => fresh_thread(&*store).await?,
@@ -52,7 +52,7 @@ async fn resume(args: JobResumeArgs, program: &str, graphs: &GraphSet) -> Result
     let location = Location::of_program(program, order.database.db.clone())?;
     let options = location.queue()?;
     let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
-    location.open_to_run(Some(&owned.name), trust).await?;
+    location.open_own(Some(&owned.name), trust).await?;
     let queue = Jobs::open(options).await?;
     jobs::send(queue.resume(owned.graph.name(), &owned.name), &owned.name, &order).await
 }
@@ -69,7 +69,7 @@ async fn answer(args: JobAnswerArgs, program: &str, graphs: &GraphSet) -> Result
     // The worker takes the id only, which no later question has.
     let id =
         interrupts.iter().find(|asked| asked.id == key || asked.key == key).map(|asked| asked.id.clone());
-    location.open_to_run(Some(&owned.name), trust).await?;
+    location.open_own(Some(&owned.name), trust).await?;
     let queue = Jobs::open(options).await?;
     let job = queue.answer(owned.graph.name(), &owned.name, id.unwrap_or(key), &value);
     jobs::send(job, &owned.name, &order).await
@@ -83,6 +83,6 @@ async fn add(args: OwnScheduleAddArgs, program: &str, graphs: &GraphSet) -> Resu
     graph.check("input", &input)?;
     let location = Location::of_program(program, times.database.db.clone())?;
     // The threads of its jobs are new ones of this database.
-    location.open_to_run(None, false).await?;
+    location.open_own(None, false).await?;
     schedules::add(times, graph.name(), &input, &location).await
 }

@@ -32,16 +32,11 @@ pub(crate) async fn run(args: OwnRunArgs, program: &str, graphs: &GraphSet) -> R
     }
     let location = Location::of_program(program, turn.database.db.clone())?;
     let is_fresh = thread.is_none();
-    let (thread, store) = match thread {
-        Some(name) => {
-            let thread = ThreadId::from(name);
-            let store = location.open_to_run(Some(&thread), turn.trust).await?;
-            (thread, store)
-        }
-        None => {
-            let store = location.open_to_run(None, turn.trust).await?;
-            (fresh_thread(&*store).await?, store)
-        }
+    let named = thread.map(ThreadId::from);
+    let (store, trusted) = location.open_to_run(named.as_ref(), turn.trust).await?;
+    let thread = match named {
+        Some(thread) => thread,
+        None => fresh_thread(&*store).await?,
     };
     let cancel = CancellationToken::new();
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
@@ -51,7 +46,7 @@ pub(crate) async fn run(args: OwnRunArgs, program: &str, graphs: &GraphSet) -> R
     let opened = graph.open(store.clone(), options);
     let run = opened.run(&input)?;
     let ended =
-        own_run(&location, &turn, graph.name(), &thread, &cancel, &*opened).follow(run, is_fresh).await;
+        own_run(&location, &turn, graph.name(), &thread, &cancel, &*opened).follow(run, is_fresh, &trusted).await;
     location.anchor(&*store, &thread, &ended).await;
     ended
 }
@@ -71,7 +66,7 @@ pub(crate) async fn resume(args: OwnResumeArgs, program: &str, graphs: &GraphSet
         let run = location.command("run", &[owned.graph.name(), "--thread", &name]);
         return Err(Failure::new(Exit::Thread, format!("{what}; run it again with: {run} --input JSON")));
     }
-    let store = location.open_to_run(Some(&owned.name), turn.trust).await?;
+    let (store, trusted) = location.open_to_run(Some(&owned.name), turn.trust).await?;
     let cancel = CancellationToken::new();
     let opened = owned.graph.open(store.clone(), owned.options.clone().at(at).cancel(cancel.clone()));
     let shown = own_run(&location, &turn, owned.graph.name(), &owned.name, &cancel, &*opened);
@@ -80,7 +75,7 @@ pub(crate) async fn resume(args: OwnResumeArgs, program: &str, graphs: &GraphSet
         print_note(&questions(&location, &owned.name, &interrupts));
         return Ok(Exit::Waiting);
     }
-    let ended = shown.follow(opened.resume(), false).await;
+    let ended = shown.follow(opened.resume(), false, &trusted).await;
     location.anchor(&*store, &owned.name, &ended).await;
     ended
 }
@@ -93,12 +88,12 @@ pub(crate) async fn answer(args: AnswerArgs, program: &str, graphs: &GraphSet) -
     let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
     let snapshot = owned.open().state().await?;
     check_key(&name, &key, &snapshot.interrupts().collect::<Vec<_>>())?;
-    let store = location.open_to_run(Some(&owned.name), turn.trust).await?;
+    let (store, trusted) = location.open_to_run(Some(&owned.name), turn.trust).await?;
     let cancel = CancellationToken::new();
     let options = owned.options.clone().answer(key, value).cancel(cancel.clone());
     let opened = owned.graph.open(store.clone(), options);
     let shown = own_run(&location, &turn, owned.graph.name(), &owned.name, &cancel, &*opened);
-    let ended = shown.follow(opened.resume(), false).await;
+    let ended = shown.follow(opened.resume(), false, &trusted).await;
     location.anchor(&*store, &owned.name, &ended).await;
     ended
 }

@@ -163,7 +163,7 @@ pub(crate) async fn replay(args: OwnReplayArgs, program: &str, graphs: &GraphSet
             async move {
                 let owned = owned(store, &thread).await?;
                 if !is_text {
-                    location.check_own(&*owned.store, &owned.name, trust).await?;
+                    location.check_own(&*owned.store, &owned.name, trust).await?.begins_run()?;
                 }
                 Ok(owned.open().replay(ReplayRange::default()).await?)
             }
@@ -182,7 +182,7 @@ pub(crate) async fn replay(args: OwnReplayArgs, program: &str, graphs: &GraphSet
     let name = &named(target)?;
     let mut owned = graphs.owned(location.existing(name)?, name, None, || location.unknown(name)).await?;
     // The nodes run, and what they do besides their recorded effects is done again.
-    location.check_own(&*owned.store, &owned.name, trust).await?;
+    location.check_own(&*owned.store, &owned.name, trust).await?.begins_run()?;
     if !live.is_empty() {
         owned.store = location.open()?;
     }
