@@ -11,11 +11,11 @@ use crate::{
     error::Failed,
     fence::Fence,
     query::{Query, run_all},
-    read::{LOST_PARENT, Reader, meta_of, under},
+    read::{LOST_PARENT, Reader, meta_of},
     rows::{CHECKPOINT, CheckpointRow, StoredRow, ThreadRow, column_of, id_of, name_of, task_sum},
     session::Session,
     stored,
-    write::{Tasks, find},
+    write::{Tasks, find, under},
 };
 
 /// The number of rows with content that are read at once.

@@ -18,7 +18,7 @@ use crate::{
     rows::{CHECKPOINT, META, SHARE, StoredRow, THREAD, ThreadRow, column_of, id_of, name_of, task_sum},
     session::{BEGIN_READING, Session},
     stored::{self, Applied, EffectSlots},
-    write,
+    write::{self, thread_of, under},
 };
 
 /// The number of rows that are read at once.
@@ -172,43 +172,6 @@ pub(crate) async fn children(
         let session = database.session().await?;
         let found = under(database, &session, thread).await?;
         Ok(found.into_iter().map(|(child, _)| child).collect())
-    })
-}
-
-/// Returns the threads of a thread's subgraphs, by name.
-pub(crate) async fn under(
-    database: &Database,
-    session: &Session,
-    thread: &ThreadId,
-) -> Result<Vec<(ThreadId, ThreadRow)>, Failed> {
-    let root = thread.root();
-    let root = name_of(&root);
-    let mut query = Query::new();
-    query
-        .sql("SELECT ")
-        .sql(THREAD)
-        .sql(" FROM threads WHERE sha256(root) = sha256(")
-        .bytes(&root)
-        .sql(") ORDER BY name");
-    let mut found = Vec::new();
-    for row in query.rows(session.client()).await? {
-        let (child, row) = thread_of(database, &row, 0)?;
-        if child.is_under(thread) {
-            found.push((child, row));
-        }
-    }
-    Ok(found)
-}
-
-/// Reads the row of any thread.
-fn thread_of(
-    database: &Database,
-    row: &Row,
-    column: usize,
-) -> Result<(ThreadId, ThreadRow), CheckpointError> {
-    ThreadRow::read(row, column).map_err(|cause| {
-        let key = row.try_get::<_, i64>(column).unwrap_or_default();
-        error::damaged_thread(&database.place, &format!("the thread with key {key}"), cause)
     })
 }
 

@@ -16,7 +16,6 @@ use crate::{
     fence::Fence,
     follow::notify,
     query::Query,
-    read::under,
     rows::{CheckpointRow, SHARE, THREAD, ThreadRow, column_of, name_of, task_sum},
     session::Session,
     stored::{EffectSlots, NewCheckpoint, NewRecord, NewRecords},
@@ -495,6 +494,43 @@ pub(crate) fn read(database: &Database, thread: &ThreadId, row: &Row) -> Result<
         Ok(_) => Err(damaged("it has another name".into()).into()),
         Err(cause) => Err(damaged(cause).into()),
     }
+}
+
+/// Returns the threads of a thread's subgraphs, by name.
+pub(crate) async fn under(
+    database: &Database,
+    session: &Session,
+    thread: &ThreadId,
+) -> Result<Vec<(ThreadId, ThreadRow)>, Failed> {
+    let root = thread.root();
+    let root = name_of(&root);
+    let mut query = Query::new();
+    query
+        .sql("SELECT ")
+        .sql(THREAD)
+        .sql(" FROM threads WHERE sha256(root) = sha256(")
+        .bytes(&root)
+        .sql(") ORDER BY name");
+    let mut found = Vec::new();
+    for row in query.rows(session.client()).await? {
+        let (child, row) = thread_of(database, &row, 0)?;
+        if child.is_under(thread) {
+            found.push((child, row));
+        }
+    }
+    Ok(found)
+}
+
+/// Reads the row of any thread.
+pub(crate) fn thread_of(
+    database: &Database,
+    row: &Row,
+    column: usize,
+) -> Result<(ThreadId, ThreadRow), CheckpointError> {
+    ThreadRow::read(row, column).map_err(|cause| {
+        let key = row.try_get::<_, i64>(column).unwrap_or_default();
+        error::damaged_thread(&database.place, &format!("the thread with key {key}"), cause)
+    })
 }
 
 fn conflict(new: &NewCheckpoint) -> CheckpointError {

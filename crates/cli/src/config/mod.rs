@@ -3,7 +3,7 @@
 //! Start at [`configuration::Configuration`].
 
 mod agent;
-pub(crate) mod anchor;
+mod anchor;
 pub(crate) mod configuration;
 mod database;
 pub(crate) mod discover;
@@ -23,6 +23,7 @@ pub(crate) mod private;
 pub(crate) mod profile;
 pub(crate) mod remembered;
 pub(crate) mod server;
+mod set_back;
 mod state_folder;
 mod switch;
 pub(crate) mod tools;

@@ -125,7 +125,7 @@ async fn a_rejected_subgraph_is_not_stored(store: Store) {
 
 async fn a_new_thread_continues_nothing_that_is_left_below_its_name(store: Store) {
     let [orphan, kept] = [ThreadId::from("t"), ThreadId::from("t ")];
-    let left = [own(&orphan, "$inbox"), child(&orphan, "pay", 0)];
+    let left = [own(&orphan, "memory"), child(&orphan, "pay", 0)];
     for thread in [&left[0], &left[1], &kept, &child(&kept, "pay", 0)] {
         line(&store, thread, &["1", "2"]).await;
     }
