@@ -6,6 +6,7 @@ mod support;
 
 #[cfg(all(feature = "openai", feature = "sqlite"))]
 mod agent;
+mod axum_service;
 mod engine;
 mod error_pages;
 mod evolution;

@@ -34,6 +34,7 @@ guides! {
     encryption = "docs/encryption.md";
     #[cfg(all(feature = "agent", feature = "worker"))]
     workers = "docs/workers.md";
+    axum = "docs/axum.md";
     savers = "docs/savers.md";
     #[cfg(feature = "agent")]
     presets = "docs/presets.md";
