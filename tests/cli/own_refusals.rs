@@ -261,8 +261,7 @@ async fn threads_of_a_foreign_database_run_only_if_it_is_trusted() {
     }
     ended(&mut stranger(&["state", "o"])).await.ok();
     // A refused run trusts nothing.
-    let unfinished =
-        ended(&mut stranger(&["run", "orders", "--thread", "o", "--trust"])).await;
+    let unfinished = ended(&mut stranger(&["run", "orders", "--thread", "o", "--trust"])).await;
     assert_eq!(unfinished.code, Some(5), "{unfinished:?}");
     ended(&mut stranger(&tried[2])).await.refused(2, &refused);
     ended(&mut stranger(&["run", "digest", "--thread", "new"])).await.ok();

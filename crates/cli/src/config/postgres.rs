@@ -90,7 +90,8 @@ impl Server {
 
     /// Opens the items beside the threads, for writing.
     pub(crate) fn items(&self) -> Result<Arc<dyn Store>, CheckpointError> {
-        Ok(Arc::new(PostgresStore::beside(&self.writing()?, StoreOptions::default())))
+        let threads = self.writing()?;
+        Ok(Arc::new(PostgresStore::beside(&threads, StoreOptions::default())))
     }
 
     /// Returns the identity of the schema, which is the same for all names of the server; `None` if there are no tables.

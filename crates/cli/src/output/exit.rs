@@ -68,6 +68,7 @@ impl Failure {
     }
 
     /// Creates the failure of something that needs a feature which this build does not have.
+    #[cfg_attr(feature = "full", allow(dead_code, reason = "a build with all features needs no other"))]
     pub(crate) fn missing_feature(what: &str, feature: &str) -> Self {
         Self::usage(format!("{what} needs a build with the feature `{feature}`; {}", how_to_add(feature)))
     }
@@ -98,6 +99,7 @@ impl Failure {
 }
 
 /// Returns how the program gets a feature.
+#[cfg_attr(feature = "full", allow(dead_code, reason = "a build with all features needs no other"))]
 pub(crate) fn how_to_add(feature: &str) -> String {
     format!(
         "install it with `cargo install --path crates/cli --features {feature}`, or with `full`, which has all"

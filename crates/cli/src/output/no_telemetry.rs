@@ -30,7 +30,10 @@ impl Telemetry {
         None
     }
 
-    pub(crate) fn layer<S: Subscriber + for<'s> LookupSpan<'s>>(&self) -> Option<impl Layer<S> + use<S>> {
+    pub(crate) fn layer<S>(&self) -> Option<impl Layer<S> + Send + Sync + use<S>>
+    where
+        S: Subscriber + for<'s> LookupSpan<'s> + Send + Sync,
+    {
         None::<Identity>
     }
 

@@ -29,7 +29,10 @@ impl Telemetry {
     }
 
     /// Returns the layer that exports spans.
-    pub(crate) fn layer<S: Subscriber + for<'s> LookupSpan<'s>>(&self) -> Option<impl Layer<S> + use<S>> {
+    pub(crate) fn layer<S>(&self) -> Option<impl Layer<S> + Send + Sync + use<S>>
+    where
+        S: Subscriber + for<'s> LookupSpan<'s> + Send + Sync,
+    {
         self.0.as_ref().map(telemetry::Telemetry::layer)
     }
 

@@ -45,8 +45,9 @@ pub(crate) async fn run(args: OwnRunArgs, program: &str, graphs: &GraphSet) -> R
     let options = options.on_unfinished(on_unfinished).on_existing(on_existing).at(from.map(CheckpointId));
     let opened = graph.open(store.clone(), options);
     let run = opened.run(&input)?;
-    let ended =
-        own_run(&location, &turn, graph.name(), &thread, &cancel, &*opened).follow(run, is_fresh, &trusted).await;
+    let ended = own_run(&location, &turn, graph.name(), &thread, &cancel, &*opened)
+        .follow(run, is_fresh, &trusted)
+        .await;
     location.anchor(&*store, &thread, &ended).await;
     ended
 }
