@@ -12,7 +12,7 @@ use self::calls::{Calls, Whole};
 pub(crate) use self::nesting::values;
 use crate::{
     ChatModel, Delta, FinishReason, Message, ModelError, ModelErrorKind, Request, Response, ToolCall, Usage,
-    origin::{Extras, Fields},
+    extras::Extras, origin::Fields,
 };
 
 /// Sends `request` to `model` and waits for the whole answer.

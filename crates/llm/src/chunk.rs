@@ -58,7 +58,7 @@ impl Kinds {
 impl ChunkReader {
     /// Reads the text of one `data:` line.
     ///
-    /// Events without content, such as a heartbeat, give no deltas, whatever their form is.
+    /// Events without content, such as a heartbeat, give no deltas, in any form.
     /// # Errors
     /// [`ModelErrorKind::Malformed`] if it is the beginning of a chunk only; the server's own error if it contains one. Neither
     /// after a complete answer.

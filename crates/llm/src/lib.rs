@@ -19,6 +19,7 @@ mod derived;
 mod error;
 #[cfg(feature = "openai")]
 mod events;
+mod extras;
 mod fn_tool;
 #[cfg(feature = "http")]
 pub mod http;

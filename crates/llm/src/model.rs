@@ -55,7 +55,7 @@ pub enum Delta {
         /// The next piece of the argument text.
         arguments: String,
     },
-    /// Where the fields of [`Delta::Extra`] come from: they go back to the same place only.
+    /// The place of the following [`Delta::Extra`]: their fields go back there only.
     Origin {
         /// The protocol, such as `chat`.
         wire: String,

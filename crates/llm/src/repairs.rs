@@ -7,7 +7,11 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use crate::{Delta, Message, ModelError, ModelErrorKind, Request, Role, origin::fnv, wire::Origin};
+use crate::{
+    Delta, Message, ModelError, ModelErrorKind, Request, Role,
+    extras::{fnv, is_valid},
+    wire::Origin,
+};
 
 /// The protocol of the messages.
 const WIRE: &str = "chat";
@@ -45,9 +49,9 @@ impl Repairs {
     pub(crate) fn form(&self, mut request: Request, tried: &[Repair]) -> Request {
         let no_extras = self.has(Repair::NoExtras, tried);
         for message in &mut request.messages {
-            let is_valid =
-                |origin: &Origin| !no_extras && origin.is_valid(message, WIRE, &self.server, &self.model);
-            if message.origin.as_deref().is_some_and(|origin| !is_valid(origin)) {
+            let is_valid_here =
+                |origin: &Origin| !no_extras && is_valid(origin, message, (WIRE, &self.server, &self.model));
+            if message.origin.as_deref().is_some_and(|origin| !is_valid_here(origin)) {
                 message.to_mut().origin = None;
             }
         }

@@ -65,7 +65,7 @@ struct Splitter {
 /// The place in the text so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
-    /// Before any tag: this text is reasoning if the first tag closes it.
+    /// The text before any tag, which is reasoning if the first tag closes it.
     Unknown(String),
     Reasoning,
     Text,
