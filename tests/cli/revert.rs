@@ -229,7 +229,7 @@ async fn file_snapshots_are_stored_copied_and_deleted_with_their_thread_if_enabl
     let refused = place.run(&["revert", "t", "--to", "1"]).await;
     refused.refused(
         1,
-        "not restored, and left as they are: checkpoint 5: its tools ran without a snapshot, so their changes are unknown",
+        "not restored, and left as they are: checkpoint 7: its tools ran without a snapshot, so their changes are unknown",
     );
     assert_eq!(read(&place, "b").unwrap(), "1\n");
     place
