@@ -2,11 +2,11 @@
 //!
 //! Start at [`Configuration`].
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use superstep::{agent::ReactConfig, mcp::McpConfig, memory::DreamConfig};
+use superstep::{agent::ReactConfig, llm::Tool, mcp::McpConfig, memory::DreamConfig};
 
 use crate::{
     args::shared::{AgentArgs, Mode, TurnArgs},
@@ -216,6 +216,11 @@ impl Configuration {
             config.loops.clear();
         }
         config
+    }
+
+    /// Returns the agent's system prompt, whose default may have an example of these tools.
+    pub(crate) fn prompt(&self, tools: &[Arc<dyn Tool>]) -> String {
+        self.agent.prompt(self.mode, tools)
     }
 
     /// Converts it to what a thread remembers.

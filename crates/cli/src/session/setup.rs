@@ -491,6 +491,7 @@ pub(super) fn with_tools(
     };
     let models = servers.iter().cloned().fold(models, |models, server| models.tool_source(server));
     let models = if approves_all { models.approve_all() } else { models.approve_by_interrupt() };
+    let models = models.system_prompt(configuration.prompt(&tools));
     let models = models.tools(tools).spill(Arc::new(results::open(cwd)?));
     models.build().map_err(|error| Failure::caused(exit_of(&error), &error))
 }
