@@ -44,6 +44,16 @@ async fn react_continues_until_it_is_done() {
         let prompt = server.requests()[0]["messages"][0]["content"].as_str().unwrap().to_owned();
         let is_explicit = flags.contains(&"--mode");
         assert_eq!(prompt.contains("Think → Act → Observe"), is_explicit, "{flags:?}: {prompt}");
+        // It does not contradict itself about the number of calls.
+        assert_eq!(prompt.contains("one or two tools"), is_explicit, "{flags:?}: {prompt}");
+        assert_eq!(prompt.contains("several tools"), !is_explicit, "{flags:?}: {prompt}");
+        assert_eq!(prompt.starts_with("# Role: "), is_explicit, "{flags:?}: {prompt}");
+        let offered = server.requests()[0]["tools"].as_array().unwrap().clone();
+        for called in prompt.lines().filter_map(|line| line.strip_prefix("Act: ")) {
+            let name = called.split('(').next().unwrap();
+            assert!(offered.iter().any(|tool| tool["function"]["name"] == name), "{called}");
+        }
+        assert_eq!(prompt.matches("\nAct: ").count(), if is_explicit { 2 } else { 0 }, "{prompt}");
     }
 }
 

@@ -149,6 +149,30 @@ async fn an_approved_call_is_replayed_with_its_edited_arguments() {
 }
 
 #[tokio::test]
+async fn calls_that_the_user_approved_run_again_in_a_live_replay() {
+    let place = Place::new();
+    let log = call("c1", "shell", r#"{"command":"echo ran >> log.txt"}"#);
+    let server = serve([log, txt("Logged.")]).await;
+    let url = server.base_url();
+    let args = ["run", "Log it.", "--thread", "t", "--base-url", &url, "--model", "m", "--no-memory"];
+    assert_eq!(place.run(&args).await.code, Some(6));
+    place.run(&["resume", "t", "--approve", "--quiet"]).await.ok();
+    let logged = || std::fs::read_to_string(place.work().join("log.txt")).unwrap().lines().count();
+    assert_eq!(logged(), 1);
+    for times in [2, 3] {
+        let ran = place.run(&["replay", "t", "--live-tools", "--strict"]).await.ok();
+        assert!(ran.stdout.ends_with("supersteps replayed, no divergence\n"), "{ran:?}");
+        assert_eq!(logged(), times);
+    }
+    // The same thread as a file, whose approval only its text claims.
+    let text = place.run(&["export", "t"]).await.ok().stdout;
+    place.file("t.jsonl", &text);
+    place.run(&["import", "t.jsonl", "--as", "other"]).await.ok();
+    let ran = place.run(&["replay", "other", "--live-tools"]).await;
+    assert_eq!((ran.code, logged()), (Some(7), 3), "{ran:?}");
+}
+
+#[tokio::test]
 async fn after_a_live_replay_a_thread_retains_its_settings() {
     let place = Place::new();
     let read = call("c1", "read_file", r#"{"path":"notes.txt"}"#);

@@ -192,14 +192,24 @@ async fn the_graph_is_drawn_in_three_languages_and_as_a_picture() {
     let draw = async |format: &str| place.run(&["draw", "--format", format]).await.ok().stdout;
     insta::assert_snapshot!(draw("text").await, @"
     START          ──▶ init_state
-    init_state     ──▶ memory_trigger
+    init_state     ──▶ retrieve
+    retrieve       ──▶ memory_trigger
     memory_trigger ──▶ agent
     agent          ┄┄▶ tools  (Tools)
     agent          ┄┄▶ agent  (Agent)
+    agent          ┄┄▶ compact  (Compact)
     agent          ┄┄▶ finalize  (Finalize)
     tools          ──▶ agent
+    compact        ──▶ agent
     finalize       ──▶ END
     ");
+    // A run without flags has it.
+    place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
+    let ran = place.run(&["draw", "--thread", "t"]).await.ok().stdout;
+    let nodes = |drawn: &str| {
+        drawn.lines().map(|line| line.split("  ×").next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(nodes(&ran), nodes(&draw("text").await));
     assert_eq!(place.run(&["draw"]).await.ok().stdout, draw("text").await);
     let (mermaid, dot) = (draw("mermaid").await, draw("dot").await);
     assert!(mermaid.starts_with("flowchart TD\n") && mermaid.contains("[\"finalize\"]"), "{mermaid}");

@@ -38,6 +38,9 @@ pub(super) struct Sent {
     pub(super) echoed: usize,
 }
 
+/// The tools of the scenarios.
+pub(super) const TOOLS: &[&str] = &["echo", "slow", "hang", "send"];
+
 /// Plays the same scenario at both levels, which must agree, and returns the result.
 pub(super) fn both<T, F>(answers: &[Answer], play: impl Fn(Asked) -> F) -> (T, Sent)
 where
@@ -46,7 +49,7 @@ where
 {
     let script = || Script::new(answers.to_vec());
     let asked = |agent: AgentBuilder, kit: &Kit| {
-        let tools = kit.tools(&["echo", "slow", "hang", "send"]);
+        let tools = kit.tools(TOOLS);
         Asked { agent: agent.tools(tools), kit: kit.clone() }
     };
     let wire = super::WireConfig { model: "m".to_owned(), ..Default::default() };

@@ -258,7 +258,7 @@ async fn a_tool_whose_question_is_answered_when_the_time_is_over_is_not_said_to_
     };
     let asked = agent(call("c1", "asks", "{}")).thread("t").clock(at(0)).ask("go").await.unwrap();
     let (late, seven) = (agent(txt("late")), Approval::Answer(json!({"n": 7})));
-    let thread = late.thread("t").answer(&asked.interrupts[0].id, seven).clock(at(60_000));
+    let thread = late.thread("t").answer(&asked.interrupts[0].id, seven).clock(at(120_000));
     assert_eq!(thread.resume().await.unwrap().final_reply, "late");
     assert_eq!((results(&late).await, shared.counts().0), (vec![UNANSWERED.to_owned()], 1));
 }

@@ -335,7 +335,7 @@ on_every_store! {
         let at = |ms| -> Arc<dyn Clock> { Arc::new(TokioClock::starting_at(ms)) };
         let (agent, _) = program(&scenario, &kit, &backend, vec![two(), txt("too late")]);
         agent.thread("t").clock(at(0)).ask("go").await.unwrap();
-        let reply = agent.thread("t").answer("c1", Approval::Approve).clock(at(60_000)).resume().await.unwrap();
+        let reply = agent.thread("t").answer("c1", Approval::Approve).clock(at(120_000)).resume().await.unwrap();
         assert_eq!((reply.final_reply.as_str(), reply.metadata.stop_reason.as_str()), ("too late", "budget_wall"));
         assert_eq!(kit.n("send"), 0);
         assert_eq!(result(&agent, "c1").await, "Error: budget exhausted, not executed.");

@@ -36,7 +36,7 @@ use crate::{
 pub struct AgentBuilder {
     models: Models,
     fallbacks: Vec<Arc<dyn ChatModel>>,
-    tools: Vec<Arc<dyn Tool>>,
+    pub(crate) tools: Vec<Arc<dyn Tool>>,
     tool_sources: Vec<Arc<dyn ToolSource>>,
     replay_tools: ReplayTools,
     sub_agents: Vec<SubAgent>,

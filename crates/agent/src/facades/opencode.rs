@@ -2,12 +2,12 @@
 //!
 //! Start at [`ReactLoop`], or at [`AiClient`] for a single round.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use serde::Serialize;
 use serde_json::Value;
 use superstep_graph::{RunOptions, State};
-use superstep_llm::Message;
+use superstep_llm::{Message, Tool, ToolSpec};
 
 use super::facade::{Facade, FacadeError, Turn};
 use crate::{
@@ -267,11 +267,12 @@ impl ReactLoop {
 
     fn change(&self) -> impl FnOnce(ReactConfig) -> ReactConfig + use<> {
         let (max_steps, retry, doom) = (self.max_steps, self.enable_retry, self.enable_doom_detection);
+        let prompt = react_system_prompt(max_steps, &self.client.agent.tools);
         move |mut config: ReactConfig| {
             config.limit.max = max_steps;
             config.parts = true;
             if config.system_prompt.is_empty() {
-                config.system_prompt = react_system_prompt(max_steps);
+                config.system_prompt = prompt;
             }
             if !retry {
                 config.retry.max_attempts = 1;
@@ -298,13 +299,15 @@ fn running<'a>(
     Running { turn, events: VecDeque::new(), steps: Steps::default(), parts }
 }
 
-/// Returns the default system prompt of [`ReactLoop`]: think, act and observe in turn.
-pub fn react_system_prompt(max_steps: u32) -> String {
-    format!("# Role: an assistant that analyses fund investments, step by step\n\n{}", react_rules(max_steps))
+/// Returns the default system prompt of [`ReactLoop`] with these tools: think, act and observe in turn.
+pub fn react_system_prompt(max_steps: u32, tools: &[Arc<dyn Tool>]) -> String {
+    let role = "# Role: an assistant that answers questions with tools, step by step";
+    format!("{role}\n\n{}", react_rules(max_steps, tools))
 }
 
-/// Returns the rules of that prompt without the role.
-pub fn react_rules(max_steps: u32) -> String {
+/// Returns the rules of that prompt without the role. The example consists of the tools.
+pub fn react_rules(max_steps: u32, tools: &[Arc<dyn Tool>]) -> String {
+    let example = example(tools);
     format!(
         "\
 Work in rounds of Think → Act → Observe:
@@ -315,25 +318,34 @@ Work in rounds of Think → Act → Observe:
 
 When it is enough, stop calling tools and give the Final Answer.
 
-## Example
-
-User: How did my savings plan do last month? Was anything odd?
-
-Think: I need the orders of that month.
-Act: get_action(fund_code=\"001551\", period=\"1m\")
-Observe: ten orders, two of them for less than the others.
-
-Think: a limit may have cut those two.
-Act: get_restriction(fund_code=\"001551\", date=\"2024-11-15\")
-Observe: at most 2000 a day at that time.
-
-Final Answer: Ten orders were placed; two were filled in part, because of a daily limit.
-
-## Rules
+{example}## Rules
 
 - Call one or two tools at a time.
 - There are at most {max_steps} steps, so plan them.
 - Never make data up: every statement rests on what a tool returned.
 "
     )
+}
+
+/// Number of rounds of the example.
+const EXAMPLE_ROUNDS: usize = 2;
+
+/// Returns the form of a reply with some of the tools, or nothing without tools. It has no question, because models answer that of
+/// an example.
+fn example(tools: &[Arc<dyn Tool>]) -> String {
+    let (reading, other): (Vec<_>, Vec<_>) =
+        tools.iter().partition(|tool| tool.changes_files() == Some(false));
+    let tools: Vec<_> = reading.into_iter().chain(other).take(EXAMPLE_ROUNDS).collect();
+    if tools.is_empty() {
+        return String::new();
+    }
+    let round = |tool: &&Arc<dyn Tool>| {
+        let ToolSpec { name, parameters, .. } = tool.spec();
+        let required = parameters["required"].as_array().into_iter().flatten();
+        let args: Vec<String> = required.filter_map(|arg| Some(format!("{}=…", arg.as_str()?))).collect();
+        let call = format!("{name}({})", args.join(", "));
+        format!("Think: … is still unknown, and {name} can tell it.\nAct: {call}\nObserve: it returned …\n\n")
+    };
+    let rounds: String = tools.iter().map(round).collect();
+    format!("## Example\n\nThis is the form, not a question:\n\n{rounds}Final Answer: …\n\n")
 }

@@ -37,7 +37,7 @@ use crate::{
     },
     session::{
         dream_thread,
-        stored_graph::{graph, graph_of},
+        stored_graph::{default_graph, graph, graph_of},
         waiting::Waiting,
     },
 };
@@ -166,7 +166,7 @@ fn of_agent(snapshot: StateSnapshot<DreamState>) -> StateSnapshot<AgentState> {
 /// Draws the agent's graph.
 pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
     let drawing = match &args.thread {
-        None => graph()?.drawing(),
+        None => default_graph()?.drawing(),
         Some(thread) => {
             let location = Location::new(args.location)?;
             let store = location.existing(thread)?;

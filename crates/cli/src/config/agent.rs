@@ -1,15 +1,25 @@
 //! The settings of the agent in a configuration.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
-use superstep::agent::{ReactConfig, config::ConfigError, facades::opencode::react_rules};
+use superstep::{
+    agent::{ReactConfig, config::ConfigError, facades::opencode::react_rules},
+    llm::Tool,
+};
 
 use crate::args::shared::Mode;
 
-const SYSTEM_PROMPT: &str = "You answer questions and do small tasks in one folder of files. Use the tools to find facts \
-    instead of guessing; quote files as `path:line`. Call several tools at once where they do not need each other's \
-    results. If a tool fails, read why and try another way. Answer in the language of the question, briefly.";
+const ROLE: &str = "# Role: an assistant for one folder of files, step by step";
+
+const TASK: &str = "You answer questions and do small tasks in one folder of files. Use the tools to find facts instead of \
+    guessing; quote files as `path:line`.";
+
+/// Contradicts the rules of `--mode react`.
+const AT_ONCE: &str = "Call several tools at once where they do not need each other's results.";
+
+const MANNER: &str =
+    "If a tool fails, read why and try another way. Answer in the language of the question, briefly.";
 
 const TOOL_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -63,19 +73,24 @@ impl AgentSettings {
         &self.given
     }
 
+    /// Returns the system prompt: the given one, or the default one for an agent with these tools.
+    pub(super) fn prompt(&self, mode: Option<Mode>, tools: &[Arc<dyn Tool>]) -> String {
+        match mode {
+            _ if self.has("system_prompt") => self.config.system_prompt.clone(),
+            Some(Mode::React) => {
+                format!("{ROLE}\n\n{TASK} {MANNER}\n\n{}", react_rules(self.config.limit.max, tools))
+            }
+            Some(Mode::Single) | None => format!("{TASK} {AT_ONCE} {MANNER}"),
+        }
+    }
+
     /// Returns the configuration of the agent, with a default prompt and time limit.
     pub(super) fn react(&self, mode: Option<Mode>) -> ReactConfig {
         let mut config = self.config.clone();
         if mode == Some(Mode::Single) {
             config = config.single_round();
         }
-        if !self.has("system_prompt") {
-            SYSTEM_PROMPT.clone_into(&mut config.system_prompt);
-            if mode == Some(Mode::React) {
-                config.system_prompt.push_str("\n\n");
-                config.system_prompt.push_str(&react_rules(config.limit.max));
-            }
-        }
+        config.system_prompt = self.prompt(mode, &[]);
         if !self.has("tool_timeout_ms") {
             config.tool_timeout = Some(TOOL_TIMEOUT);
         }

@@ -2,12 +2,13 @@
 //!
 //! Start at [`Configuration`].
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep::{
     agent::ReactConfig,
+    llm::Tool,
     mcp::McpConfig,
     memory::DreamConfig,
     tools::{ShellSettings, ToolSettings, WebSettings},
@@ -232,6 +233,11 @@ impl Configuration {
             config.loops.clear();
         }
         config
+    }
+
+    /// Returns the agent's system prompt, whose default may have an example of these tools.
+    pub(crate) fn prompt(&self, tools: &[Arc<dyn Tool>]) -> String {
+        self.agent.prompt(self.mode, tools)
     }
 
     /// Converts it to what a thread remembers.

@@ -425,11 +425,7 @@ impl Trust for Decided {
     }
 
     fn is_decided(&self, stored: &StoredDecision<'_>) -> bool {
-        let StoredDecision { thread, interrupt: Some(interrupt), request, decision, .. } = *stored else {
-            return false;
-        };
-        let thread = thread.map_or("", ThreadId::as_str);
-        let answer = hash_of_answer(thread, interrupt, request, decision);
+        let Some(answer) = answer_of(stored) else { return false };
         let position = short_hash(stored.position);
         let user = {
             let record = self.record();
@@ -471,6 +467,21 @@ fn place_of(database: &Db) -> Result<Option<(PathBuf, String)>, Failure> {
     })
 }
 
+/// The decisions for a live replay. A call that the user approved runs again, in a task of the replay's fork and as often as it is
+/// replayed.
+pub(crate) struct Replayed(pub(crate) Arc<Decided>);
+
+impl Trust for Replayed {
+    fn is_granted(&self, thread: Option<&ThreadId>, rule: &PermissionRule) -> bool {
+        self.0.is_granted(thread, rule)
+    }
+
+    fn is_decided(&self, stored: &StoredDecision<'_>) -> bool {
+        let is_known = |answer| self.0.record().answers.contains(&answer);
+        stored.is_current && answer_of(stored).is_some_and(is_known)
+    }
+}
+
 /// Returns the identity of a file: its inode and creation time, which a copy does not share.
 #[cfg(unix)]
 fn identity(file: &fs::Metadata) -> Option<String> {
@@ -500,6 +511,12 @@ fn name(database: &Path, thread: &str) -> String {
 
 fn hash_of_settings(settings: &Remembered) -> String {
     blake3::hash(settings.to_compare().to_string().as_bytes()).to_hex().to_string()
+}
+
+/// Returns the hash of a stored decision; `None` for one that answers no interrupt.
+fn answer_of(stored: &StoredDecision<'_>) -> Option<String> {
+    let StoredDecision { thread, interrupt, request, decision, .. } = *stored;
+    Some(hash_of_answer(thread.map_or("", ThreadId::as_str), interrupt?, request, decision))
 }
 
 /// Returns the hash of a decision together with the question and everything shown of it.

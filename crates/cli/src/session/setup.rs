@@ -12,7 +12,7 @@ use rand::RngExt;
 use serde_json::{Map, Value, json};
 use superstep::{
     Answers, CheckpointId, Checkpointer, RunOptions, StreamMode, Streaming, ThreadId,
-    agent::{Agent, AgentBuilder, ReactConfig, config::PermissionRule, replay::ReplayTools},
+    agent::{Agent, AgentBuilder, ReactConfig, approval::Trust, config::PermissionRule, replay::ReplayTools},
     llm::Tool,
     mcp::McpServer,
     memory::Dreams,
@@ -30,7 +30,7 @@ use crate::{
         notes,
         place::Db,
         remembered::Remembered,
-        trust::Decided,
+        trust::{Decided, Replayed},
     },
     offline::planner::OFFLINE,
     output::{
@@ -72,6 +72,8 @@ pub(crate) struct Basis {
     is_unknown: bool,
     config: ReactConfig,
     pub(crate) decided: Arc<Decided>,
+    /// The decisions that the agent takes from the thread.
+    trust: Arc<dyn Trust>,
     db: Db,
 }
 
@@ -110,6 +112,10 @@ impl Basis {
             );
             notes::print_once(&["settings", &location.db().to_string(), thread.as_str()], &note);
         }
+        let trust: Arc<dyn Trust> = match purpose {
+            Purpose::Turn { .. } => decided.clone(),
+            Purpose::Replay { .. } => Arc::new(Replayed(decided.clone())),
+        };
         let (user, calls_model) = match purpose {
             Purpose::Turn { user, .. } => (user, true),
             Purpose::Replay { calls_model, .. } => (None, calls_model),
@@ -123,7 +129,19 @@ impl Basis {
         // consolidate them.
         let is_unknown = is_foreign && turn.config.is_none();
         let db = location.db().clone();
-        Ok(Self { thread, user, choice, configuration, cwd, last_cwd, is_unknown, config, decided, db })
+        Ok(Self {
+            thread,
+            user,
+            choice,
+            configuration,
+            cwd,
+            last_cwd,
+            is_unknown,
+            config,
+            decided,
+            trust,
+            db,
+        })
     }
 
     /// Connects the MCP servers, if an explicitly named file, and not only a database, configures them. A turn that
@@ -161,7 +179,7 @@ impl Basis {
     /// Builds an agent with its models, settings and checkpointer.
     pub(crate) fn agent(&self, store: Arc<dyn Checkpointer>) -> Result<AgentBuilder, Failure> {
         let models = builder(&self.choice, self.config.clone())?;
-        Ok(models.trust(self.decided.clone()).checkpointer(store))
+        Ok(models.trust(self.trust.clone()).checkpointer(store))
     }
 
     /// Returns the memory consolidation, if it is enabled and there is a model for it.
@@ -501,6 +519,7 @@ pub(super) fn with_tools(
     };
     let models = servers.iter().cloned().fold(models, |models, server| models.tool_source(server));
     let models = if approves_all { models.approve_all() } else { models.approve_by_interrupt() };
+    let models = models.system_prompt(configuration.prompt(&tools));
     let models = models.tools(tools).spill(Arc::new(results::open(cwd)?));
     models.build().map_err(|error| Failure::caused(exit_of(&error), &error))
 }

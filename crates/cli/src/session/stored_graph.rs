@@ -10,6 +10,7 @@ use superstep::{
         graph::react_graph,
     },
     llm::ToolRegistry,
+    memory::HistoryFiles,
 };
 
 use crate::{
@@ -19,10 +20,17 @@ use crate::{
     session::dream_thread,
 };
 
-/// Returns the graph of the agent, which does not depend on models and tools.
+/// Returns the graph of the agent without optional nodes, for what is the same in every graph of it.
 pub(crate) fn graph() -> Result<CompiledGraph<AgentState>, Failure> {
     let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), ReactConfig::graph(25));
     react_graph(deps).compile().map_err(|error| Failure::caused(Exit::Failed, &error))
+}
+
+/// Returns the graph of a run without flags.
+pub(crate) fn default_graph() -> Result<CompiledGraph<AgentState>, Failure> {
+    let mut configuration = Configuration::default();
+    configuration.add_usual_memory(false);
+    configured(&configuration, None)
 }
 
 /// Returns the graph of a thread, with its configured optional nodes.
@@ -37,6 +45,14 @@ pub(crate) fn graph_of(
         Some(_) => Some(dream_thread::placeholder_history(&location.cwd)?),
         None => None,
     };
+    configured(&configuration, history)
+}
+
+/// Returns the graph of an agent with a configuration and a history of turns.
+fn configured(
+    configuration: &Configuration,
+    history: Option<HistoryFiles>,
+) -> Result<CompiledGraph<AgentState>, Failure> {
     let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), configuration.react(false));
     let memory = configuration.memory.on().map(|_| MemoryTrigger::new(memory::placeholder()));
     let history = history.map(|history| Arc::new(history) as Arc<dyn TurnHistory>);

@@ -16,7 +16,7 @@ use superstep::{
 };
 use superstep_testing::script::{Answer, calls, http, txt};
 
-use super::{Asked, at_once, both, echo};
+use super::{Asked, Kit, TOOLS, at_once, both, echo};
 use crate::support::t;
 
 fn react(asked: Asked) -> ReactLoop {
@@ -41,7 +41,7 @@ fn a_query_has_a_final_answer() {
     let (made, sent) = both(&[echo(1), txt("done")], async |asked: Asked| told(react(asked).run("go").await));
     assert_eq!((made, sent.requests, sent.echoed), (Ok("done".to_owned()), 2, 1));
     let wanted = [
-        format!("system: {}", react_system_prompt(15)),
+        format!("system: {}", react_system_prompt(15, &Kit::default().tools(TOOLS))),
         "user: go".to_owned(),
         "assistant: ".to_owned(),
         "tool: r:1".to_owned(),
@@ -70,19 +70,34 @@ fn a_run_leaves_the_parts_of_its_answers() {
 // Case S1-29.
 #[test]
 fn the_prompt_describes_the_procedure_and_the_step_limit() {
-    let prompt = react_system_prompt(7);
-    for part in [
-        "# Role",
-        "Think → Act → Observe",
-        "Final Answer",
-        "get_action(",
-        "get_restriction(",
-        "one or two tools",
-        "at most 7 steps",
-        "Never make data up",
-    ] {
+    let prompt = react_system_prompt(7, &Kit::default().tools(TOOLS));
+    assert!(prompt.starts_with("# Role: "), "{prompt}");
+    for part in
+        ["Think → Act → Observe", "Final Answer", "one or two tools", "at most 7 steps", "Never make data up"]
+    {
         assert!(prompt.contains(part), "{part}");
     }
+}
+
+// Case S1-29.
+#[test]
+fn the_example_has_tools_of_the_agent_and_no_question() {
+    let called = |names: &[&'static str]| {
+        let prompt = react_system_prompt(7, &Kit::default().tools(names));
+        assert!(!prompt.contains("User:") && !prompt.contains("get_action"), "{prompt}");
+        assert_eq!(prompt.contains("## Example"), !names.is_empty(), "{prompt}");
+        let calls = prompt.lines().filter_map(|line| line.strip_prefix("Act: "));
+        calls.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(called(&["add", "ping", "echo"]), ["add(a=…, b=…)", "ping()"]);
+    assert_eq!(called(&["echo"]), ["echo(x=…)"]);
+    assert_eq!(called(&[]), [""; 0]);
+    // Those that only read come first.
+    let folder = tempfile::tempdir().unwrap();
+    let tools = superstep::tools::all(folder.path(), || 0).unwrap();
+    let prompt = react_system_prompt(7, &tools.into_iter().rev().collect::<Vec<_>>());
+    let changes = ["Act: write_file", "Act: edit_file", "Act: shell"];
+    assert!(prompt.contains("\nAct: ") && !changes.iter().any(|call| prompt.contains(call)), "{prompt}");
 }
 
 // Case D26.

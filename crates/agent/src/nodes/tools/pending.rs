@@ -1,6 +1,5 @@
 //! The calls of a response before any of them is executed.
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::Cx;
 use superstep_llm::{ToolCall, calls::ToolCallError};
@@ -30,7 +29,7 @@ pub(super) struct Pending {
     pub(super) name: String,
     /// The validated arguments of the call; `None` if there is no such tool.
     pub(super) checked: Option<Result<Value, ToolCallError>>,
-    /// What an earlier run of the round has left of it. Nothing refuses what was done.
+    /// What an earlier run of the round has left of it; nothing in a replay.
     pub(super) left: Left,
     /// The result for the model and the reason, if it must not be executed.
     pub(super) refused: Option<(String, &'static str)>,
@@ -45,10 +44,8 @@ pub(super) struct Pending {
 }
 
 /// What runs that were stopped, or waited for an answer, have stored of a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    #[default]
     Nothing,
     /// It has begun, or its tool has asked something.
     Begun,
@@ -64,12 +61,11 @@ impl Left {
         let has_begun = || {
             has(&asks(position, 0)) || has(&told(position)) || (!is_repeatable && has(&begun(position, 0)))
         };
-        let left = match has(&result_of(position)) {
+        match has(&result_of(position)) {
             true => Self::Result,
             false if has_begun() => Self::Begun,
             false => Self::Nothing,
-        };
-        cx.noted(&format!("left.{position}"), left)
+        }
     }
 }
 
@@ -141,7 +137,6 @@ pub(super) fn refuse(
     let finishes = |call: &Pending| finish.as_ref() == Some(&call.name);
     for call in &mut *pending {
         call.refused = match state.answer.refused {
-            _ if call.left != Left::Nothing => None,
             _ if state.answer.cut_off => Some((prompts::cut_off(&call.name), "cut_off")),
             // Calls that end the turn need no further checks.
             _ if finishes(call) => None,
@@ -150,42 +145,67 @@ pub(super) fn refuse(
             None => None,
         };
     }
-    if state.answer.cut_off || state.answer.refused.is_some() {
-        return false;
-    }
-    let (loops, stop) = loops::refused(deps, state, records);
-    for (position, (found, ends)) in loops {
-        if pending[position].left != Left::Nothing {
-            continue;
-        }
-        if !ends {
-            emit(cx, || found.event());
-        }
-        pending[position].refused =
-            Some((prompts::loop_warning(&found.tool, found.n, found.same), "loop_detected"));
-    }
-    if let Some(most) = deps.config.budget.tool_calls {
-        let left = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(state.tools_used.len());
-        // Hooks may turn an invalid call into a valid one.
-        let is_usable = |call: &Pending| matches!(call.checked, Some(Ok(_))) || !deps.hooks.acting.is_empty();
-        // So may the arguments with which a rule forbids it.
-        let is_forbidden = |call: &Pending| match &call.checked {
-            Some(Ok(args)) if deps.hooks.acting.is_empty() => {
-                let tool = deps.tools.get(&call.name).map(|tool| &**tool);
-                decided(&deps.config.permissions, &call.name, tool, args) == Some(Permit::Deny)
+    let mut stop = false;
+    let mut over_budget = (Vec::new(), Vec::new());
+    if !state.answer.cut_off && state.answer.refused.is_none() {
+        let (repeated, ends_turn) = loops::refused(deps, state, records);
+        stop = ends_turn;
+        for (position, (found, ends)) in repeated {
+            if !ends && pending[position].left == Left::Nothing {
+                emit(cx, || found.event());
             }
-            _ => false,
+            pending[position].refused =
+                Some((prompts::loop_warning(&found.tool, found.n, found.same), "loop_detected"));
+        }
+        over_budget = over_budget_of(deps, state, pending, finishes);
+    }
+    let (plain, resumed) = over_budget;
+    for (position, call) in pending.iter_mut().enumerate() {
+        let is_refused = call.refused.is_some() || plain.contains(&position);
+        // Nothing refuses what was done; it counts first.
+        let stays_refused = match call.left {
+            Left::Nothing => call.refused.is_some() || resumed.contains(&position),
+            Left::Begun | Left::Result => false,
         };
-        let may_run = |call: &Pending| {
-            call.refused.is_none() && !finishes(call) && is_usable(call) && !is_forbidden(call)
-        };
-        let (done, new): (Vec<_>, Vec<_>) =
-            pending.iter_mut().filter(|call| may_run(call)).partition(|call| call.left != Left::Nothing);
-        for call in new.into_iter().skip(left.saturating_sub(done.len())) {
+        let is_changed = cx.noted(&format!("left.{position}"), is_refused != stays_refused);
+        if is_refused == is_changed {
+            call.refused = None;
+        } else if call.refused.is_none() {
             call.refused = Some((prompts::BUDGET.to_owned(), "budget"));
         }
     }
     stop
+}
+
+/// Returns the positions of the calls for which the budget has no more calls: in their order, and behind those that have begun in
+/// an earlier run.
+fn over_budget_of(
+    deps: &AgentDeps,
+    state: &AgentState,
+    pending: &[Pending],
+    finishes: impl Fn(&Pending) -> bool,
+) -> (Vec<usize>, Vec<usize>) {
+    let Some(most) = deps.config.budget.tool_calls else { return (Vec::new(), Vec::new()) };
+    let left = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(state.tools_used.len());
+    // Hooks may turn an invalid call into a valid one.
+    let is_usable = |call: &Pending| matches!(call.checked, Some(Ok(_))) || !deps.hooks.acting.is_empty();
+    // So may the arguments with which a rule forbids it.
+    let is_forbidden = |call: &Pending| match &call.checked {
+        Some(Ok(args)) if deps.hooks.acting.is_empty() => {
+            let tool = deps.tools.get(&call.name).map(|tool| &**tool);
+            decided(&deps.config.permissions, &call.name, tool, args) == Some(Permit::Deny)
+        }
+        _ => false,
+    };
+    let may_run = |position: &usize| {
+        let call = &pending[*position];
+        call.refused.is_none() && !finishes(call) && is_usable(call) && !is_forbidden(call)
+    };
+    let counted: Vec<usize> = (0..pending.len()).filter(may_run).collect();
+    let new = counted.iter().copied().filter(|position| pending[*position].left == Left::Nothing);
+    let new: Vec<usize> = new.collect();
+    let left_for_new = left.saturating_sub(counted.len() - new.len());
+    (counted.into_iter().skip(left).collect(), new.into_iter().skip(left_for_new).collect())
 }
 
 /// The decision on a valid call.

@@ -119,7 +119,7 @@ impl Executor {
     /// Decides on the call at `position`; `None` if it is not a valid call of a tool. The tool's question is
     /// recorded, because the call may change its inputs.
     pub(super) fn verdict_on(&self, position: usize, call: &Pending) -> Option<Verdict> {
-        let is_open = call.refused.is_none() && call.denied().is_none() && call.left != Left::Result;
+        let is_open = call.refused.is_none() && call.denied().is_none();
         let Some(Ok(args)) = call.checked.as_ref().filter(|_| is_open) else { return None };
         let tool = self.deps.tools.get(&call.name)?;
         let question = || {
@@ -140,7 +140,9 @@ impl Executor {
                 let question = answered.filter(|_| self.deps.trust.is_none()).map(|asked| asked.question);
                 Verdict::Ask(question.unwrap_or_else(|| format!("Run {} with {args}?", call.name)))
             }
-            Verdict::Ask(_) if self.is_allowed(position, call) => Verdict::Run,
+            Verdict::Ask(_) if self.is_allowed(position, call) || self.is_done(position, call) => {
+                Verdict::Run
+            }
             verdict => verdict,
         })
     }
@@ -150,6 +152,13 @@ impl Executor {
     fn is_allowed(&self, position: usize, call: &Pending) -> bool {
         let allows = matches!(self.deps.approvals, Approvals::Allow) && !self.cx.is_answered(&call.call.id);
         self.cx.noted(&format!("allowed.{position}"), allows)
+    }
+
+    /// Returns whether the call needs no approval because it has a result, and needed none when it began.
+    fn is_done(&self, position: usize, call: &Pending) -> bool {
+        let is_decided =
+            || self.cx.is_answered(&call.call.id) || self.cx.has_result(&format!("decision.{position}"));
+        self.cx.noted(&format!("done.{position}"), call.left == Left::Result && !is_decided())
     }
 
     /// Returns the next action for a replay: the call, and the decision by earlier grants. The question is
