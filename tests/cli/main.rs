@@ -13,6 +13,7 @@ mod approvals;
 mod cloned;
 #[cfg(unix)]
 mod commands;
+mod damaged_texts;
 mod db;
 mod dream;
 mod encryption;

@@ -3,6 +3,7 @@
 //! Start at [`run::run`].
 
 pub(crate) mod agent_jobs;
+pub(crate) mod checks;
 pub(crate) mod db;
 pub(crate) mod diff;
 pub(crate) mod dream;

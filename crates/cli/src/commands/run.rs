@@ -157,7 +157,13 @@ fn read_stdin() -> Result<String, Failure> {
     if bytes.len() as u64 > MAX_PROMPT_BYTES {
         return Err(too_long());
     }
-    String::from_utf8(bytes).map_err(|_| Failure::usage("the prompt on stdin is not valid UTF-8"))
+    let text =
+        String::from_utf8(bytes).map_err(|_| Failure::usage("the prompt on stdin is not valid UTF-8"))?;
+    // Some shells write a byte order mark.
+    Ok(match text.strip_prefix('\u{feff}') {
+        Some(rest) => rest.to_owned(),
+        None => text,
+    })
 }
 
 fn too_long() -> Failure {

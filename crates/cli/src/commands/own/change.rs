@@ -67,7 +67,7 @@ pub(crate) async fn db(
 ) -> Result<Exit, Failure> {
     let location = |args: &OwnDatabaseArgs| Location::of_program(program, args.db.clone());
     match command {
-        DbCommand::Check(args) => db::check(&location(&args)?, args.json).await,
+        DbCommand::Check(args) => db::check(graphs, &location(&args)?, args.json).await,
         DbCommand::Stats(args) => db::stats(&location(&args)?, args.json).await,
         DbCommand::Migrate(args) => db::migrate(&location(&args)?, args.json).await,
         DbCommand::Vacuum(args) => db::vacuum(&location(&args)?, args.json).await,
