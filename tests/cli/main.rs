@@ -14,6 +14,7 @@ mod begin_once;
 mod cloned;
 #[cfg(unix)]
 mod commands;
+mod damaged_texts;
 mod db;
 mod dream;
 mod encryption;

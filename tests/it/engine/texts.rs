@@ -241,7 +241,7 @@ async fn a_file_of_format_1_stays_readable() {
     assert_eq!(end.state.x, 7);
 }
 
-/// Before checkpoints had the number of their lines, and small values were stored in place of their fingerprints.
+/// It has no numbers of lines, and fingerprints of small values in place of the values.
 #[tokio::test]
 async fn an_older_file_of_format_1_stays_readable() {
     let store = memory(true);

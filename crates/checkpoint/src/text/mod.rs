@@ -60,7 +60,8 @@ pub struct Copied {
     /// misspelt or the thread has no such values. Empty after an import.
     pub unused_rules: Vec<String>,
     /// The places that still contain a value which the [`Redaction`] replaced elsewhere, such as channel `reply`, or a secret, such as
-    /// the name of a node: values of 8 bytes or more, and of 16 or more also as parts of others. Empty after an import.
+    /// the name of a node: texts of 8 bytes or more, those of 16 or more also as parts of others, and
+    /// within objects those with a space. Empty after an import.
     pub remains: Vec<String>,
 }
 

@@ -17,7 +17,7 @@ use crate::{
         new::NewArgs,
         shared::{
             AgentArgs, DatabaseArgs, Format, KeepArgs, LocationArgs, LogArgs, ReplayedArgs, ThreadArgs,
-            TurnArgs, TwoStatesArgs,
+            ThreadsArgs, TurnArgs, TwoStatesArgs,
         },
         storage::DbCommand,
         values::{Stdin, checkpoint, new_thread_name, stdin, thread_name, user_name},
@@ -119,7 +119,7 @@ Examples:
   superstep worker --tools read --concurrency 16 --limit 32")]
     Worker(AgentWorkerArgs),
     /// List the threads, the newest first.
-    Threads(DatabaseArgs),
+    Threads(ThreadsArgs<DatabaseArgs>),
     /// Delete threads with all of their checkpoints.
     Delete(DeleteArgs),
     /// Copy a thread; the copy is independent of the original.

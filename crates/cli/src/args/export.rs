@@ -14,7 +14,7 @@ use super::{
 #[derive(Args, Debug)]
 pub(crate) struct TextArgs {
     /// Replace the values of this channel, or of a part of it such as `messages.*.content`, and everything that tasks
-    /// recorded.
+    /// recorded; `conversation` is the agent's `messages`. A rule for these covers the channels that repeat them.
     #[arg(long, value_name = "CHANNEL", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) redact: Vec<String>,
     /// Replace the text in this environment variable, such as a key, wherever it is stored.
@@ -34,6 +34,9 @@ pub(crate) struct FileArgs {
     /// The name of the thread, which must not exist [default: the name in the file].
     #[arg(long = "as", value_name = "THREAD", value_parser = new_thread_name)]
     pub(crate) name: Option<String>,
+    /// Import the thread even if its states fold to other values than were stored with them.
+    #[arg(long)]
+    pub(crate) accept: bool,
 }
 
 #[derive(Args, Debug)]

@@ -6,7 +6,7 @@ use crate::args::{
     db::{DbArg, VARIABLE, database},
     export::{OwnExportArgs, OwnImportArgs},
     jobs::{JobsCommand, WorkerArgs},
-    shared::{Format, LogArgs, OwnDatabaseArgs, ReplayedArgs, TwoStatesArgs},
+    shared::{Format, LogArgs, OwnDatabaseArgs, ReplayedArgs, ThreadsArgs, TwoStatesArgs},
     storage::DbCommand,
     values::{checkpoint, new_thread_name, thread_name},
 };
@@ -73,7 +73,7 @@ With the first Ctrl-C or SIGTERM, no more jobs are taken, and runs stop after th
 workers. A second signal ends the worker at once, and others take its jobs over after 15 seconds.")]
     Worker(WorkerArgs),
     /// List the threads, the newest first.
-    Threads(OwnDatabaseArgs),
+    Threads(ThreadsArgs<OwnDatabaseArgs>),
     /// Show the state of a thread.
     State(OwnStateArgs),
     /// Show the checkpoints of a thread as a tree, with the writes of each superstep.

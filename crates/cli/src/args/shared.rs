@@ -62,6 +62,16 @@ pub(crate) struct OwnDatabaseArgs {
     pub(crate) json: bool,
 }
 
+/// The threads to list, of the database `D`.
+#[derive(Args, Debug)]
+pub(crate) struct ThreadsArgs<D: Args> {
+    /// List only the threads that this program cannot resume, with the reasons; exit with 5 if there are any.
+    #[arg(long)]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) database: D,
+}
+
 /// The checkpoints to retain: one of these.
 #[derive(Args, Clone, Debug)]
 #[group(required = true, multiple = false)]

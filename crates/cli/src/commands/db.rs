@@ -4,9 +4,9 @@ use std::{cmp::Reverse, sync::Arc};
 
 use serde_json::json;
 use superstep::{
-    Checkpointer, ThreadId,
+    Checkpointer, History, ThreadId,
     checkpoint::{
-        CheckpointError,
+        CheckpointError, CheckpointMeta,
         text::{ExportOptions, TextError, export_to},
     },
 };
@@ -17,6 +17,7 @@ use crate::{
         storage::{DbCheckArgs, DbCommand, DbPruneArgs},
     },
     commands::{
+        checks::{self, Agents, Owners},
         keys, thread_admin,
         threads::{heads, orphans},
     },
@@ -35,7 +36,8 @@ const MAX_LISTED: usize = 10;
 pub(crate) async fn run(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failure> {
     match command {
         DbCommand::Check(DbCheckArgs { trust, database }) => {
-            check(&Location::new(database.location)?, trust, database.json).await
+            let location = Location::new(database.location)?;
+            check(&Agents(&location), &location, trust, database.json).await
         }
         DbCommand::Stats(args) => stats(&Location::new(args.location)?, args.json).await,
         DbCommand::Migrate(args) => migrate(&Location::new(args.location)?, args.json).await,
@@ -52,10 +54,16 @@ pub(crate) async fn run(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failur
     }
 }
 
-/// Reads every thread whole, and lists the damaged ones. With `trust`, those that were set back are accepted.
-pub(crate) async fn check(location: &Location, trust: bool, json: bool) -> Result<Exit, Failure> {
+/// Reads every thread whole, and lists the damaged ones, and those that fold to other states than were stored. With `trust`, those
+/// that were set back are accepted.
+pub(crate) async fn check(
+    owners: &dyn Owners,
+    location: &Location,
+    trust: bool,
+    json: bool,
+) -> Result<Exit, Failure> {
     let store = location.existing_database()?;
-    let (mut damages, names) = (Vec::new(), store.names().await?);
+    let (mut damages, mut different, names) = (Vec::new(), Vec::new(), store.names().await?);
     if let Err(error) = store.verify().await {
         damages.push((None, damage(error)?));
     }
@@ -73,32 +81,55 @@ pub(crate) async fn check(location: &Location, trust: bool, json: bool) -> Resul
     let mut checkpoints = 0;
     for name in &names {
         match export_to(&*store, name, &ExportOptions::default(), &mut std::io::sink()).await {
-            Ok(copied) => checkpoints += copied.checkpoints,
+            Ok(copied) => {
+                checkpoints += copied.checkpoints;
+                let newest = History { limit: Some(1), ..History::default() };
+                let graph = store.history(name, newest).await?.first().and_then(CheckpointMeta::graph);
+                let mismatch = checks::mismatch(owners, &store, name, graph.as_ref()).await?;
+                different.extend(mismatch.map(|mismatch| (name, mismatch)));
+            }
             // It was deleted meanwhile.
             Err(TextError::Checkpoint(CheckpointError::NoThread { .. })) => {}
             Err(TextError::Checkpoint(error)) => damages.push((Some(name), damage(error)?)),
             Err(error) => damages.push((Some(name), Failure::from(error).message)),
         }
     }
-    let exit = if damages.is_empty() { Exit::Ok } else { Exit::Database };
+    let exit = match (damages.is_empty(), different.is_empty()) {
+        (true, true) => Exit::Ok,
+        (true, false) => Exit::Diverged,
+        (false, _) => Exit::Database,
+    };
     let text = match json {
         true => {
             let damages = damages.iter().map(|(thread, error)| json!({ "thread": thread, "error": error }));
             let damages: Vec<_> = damages.collect();
-            lines([json!({ "threads": names.len(), "checkpoints": checkpoints, "damages": damages })])
+            let different =
+                different.iter().map(|(thread, mismatch)| checks::mismatch_json(thread, mismatch));
+            let different: Vec<_> = different.collect();
+            lines([json!({
+                "threads": names.len(),
+                "checkpoints": checkpoints,
+                "damages": damages,
+                "different": different,
+            })])
         }
         false => {
             let mut text = String::new();
             for (_, error) in &damages {
                 text += &format!("damaged: {}\n", printable_line(error));
             }
+            for (thread, mismatch) in &different {
+                let replay = location.command("replay", &[thread.as_str()]);
+                let line = format!("different: thread `{thread}`, {mismatch}; see `{replay}`");
+                text += &format!("{}\n", printable_line(&line));
+            }
             let is_intact = |name: &&ThreadId| damages.iter().all(|(thread, _)| *thread != Some(*name));
             let intact = names.iter().filter(is_intact).count();
             let read = format!("{} and {}", count(intact, "thread"), count(checkpoints, "checkpoint"));
-            text + &match damages.len() {
-                0 => format!("{read} are intact\n"),
-                _ => format!("{read} are intact; {}\n", count(damages.len(), "damage")),
-            }
+            let others = [(damages.len(), "damage"), (different.len(), "different thread")];
+            let others = others.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(n, what));
+            let others: String = others.map(|other| format!("; {other}")).collect();
+            text + &format!("{read} are intact{others}\n")
         }
     };
     print(&text)?;

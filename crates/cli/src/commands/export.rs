@@ -10,6 +10,7 @@ use std::{
 use serde_json::json;
 use superstep::{
     Checkpointer, ThreadId,
+    agent::state::conversation,
     checkpoint::{
         GraphId,
         text::{self, ExportOptions, Redaction, TextError},
@@ -21,6 +22,7 @@ use crate::{
         export::{ExportArgs, FileArgs, ImportArgs, TextArgs},
         values::new_thread_name,
     },
+    commands::checks::{self, Agents, Owners},
     config::location::Location,
     output::{
         exit::{self, Exit, Failure},
@@ -35,9 +37,13 @@ const MAX_STDIN_BYTES: u64 = 2 << 30;
 
 /// Writes a thread to stdout.
 pub(crate) async fn export(args: ExportArgs) -> Result<Exit, Failure> {
-    let ExportArgs { thread: name, text, location } = args;
+    let ExportArgs { thread: name, mut text, location } = args;
+    text.redact
+        .iter_mut()
+        .filter(|rule| *rule == "conversation")
+        .for_each(|rule| "messages".clone_into(rule));
     let location = Location::new(location)?;
-    let options = options(text)?;
+    let options = options(text, conversation())?;
     let store = location.existing(&name)?;
     let thread = ThreadId::from(name.as_str());
     if !store.names().await?.contains(&thread) {
@@ -49,7 +55,8 @@ pub(crate) async fn export(args: ExportArgs) -> Result<Exit, Failure> {
 /// Stores the thread of a file.
 pub(crate) async fn import(args: ImportArgs) -> Result<Exit, Failure> {
     let location = Location::new(args.database.location)?;
-    import_of(args.file, args.database.json, &location, |_, _| Ok(()), async || location.open()).await
+    let owners = &Agents(&location);
+    import_of(args.file, args.database.json, &location, owners, |_, _| Ok(()), async || location.open()).await
 }
 
 /// Writes a thread of a database to stdout.
@@ -71,7 +78,8 @@ pub(crate) async fn export_of(
     }
 }
 
-/// Rejects a rule that replaces nothing, which may be misspelt, before anything is written.
+/// Rejects a rule that replaces nothing, which may be misspelt, and one that leaves replaced values elsewhere, before anything is
+/// written.
 async fn check_rules(
     store: &dyn Checkpointer,
     thread: &ThreadId,
@@ -81,7 +89,15 @@ async fn check_rules(
         return Ok(());
     }
     let copied = text::export_to(store, thread, options, &mut io::sink()).await.map_err(Failure::from)?;
-    let Some(rule) = copied.unused_rules.first() else { return Ok(()) };
+    let Some(rule) = copied.unused_rules.first() else {
+        return match copied.remains.as_slice() {
+            [] => Ok(()),
+            places => Err(Failure::usage(format!(
+                "what the rules replace is still in {}; nothing was written. Replace these as well, a channel with `--redact`",
+                places.join(", ")
+            ))),
+        };
+    };
     let name = rule.split_once(' ').map_or(rule.as_str(), |(_, name)| name);
     Err(Failure::usage(format!(
         "`--redact {name}` replaces nothing, because thread `{thread}` stores no such value; nothing was written. Correct the name \
@@ -90,15 +106,16 @@ async fn check_rules(
 }
 
 /// Stores the thread of a file. `accepts` may reject the thread, by its name and its graph; the database is opened after
-/// that.
+/// that. `owners` fold its states.
 pub(crate) async fn import_of(
     args: FileArgs,
     json: bool,
     location: &Location,
+    owners: &dyn Owners,
     accepts: impl FnOnce(&str, Option<&GraphId>) -> Result<(), Failure>,
     open: impl AsyncFnOnce() -> Result<Arc<dyn Checkpointer>, Failure>,
 ) -> Result<Exit, Failure> {
-    let FileArgs { path, name } = args;
+    let FileArgs { path, name, accept } = args;
     let mut file = if is_stdin(&path) { spooled_stdin()? } else { open_text(&path)? };
     let in_file = |error: TextError| {
         let Failure { exit, message } = Failure::from(error);
@@ -118,7 +135,22 @@ pub(crate) async fn import_of(
     if store.load(&thread, None).await?.is_none() {
         location.mark_imported(&thread)?;
     }
-    let imported = checked.store(&*store, &thread).await.map_err(Failure::from)?;
+    let (graph, lines_of) = (checked.graph().cloned(), checked.lines().clone());
+    let compare = async |stored: ThreadId| {
+        let mismatch = match accept {
+            true => None,
+            false => checks::mismatch(owners, &store, &stored, graph.as_ref()).await?,
+        };
+        let Some(mismatch) = mismatch else { return Ok(()) };
+        let line = lines_of.get(&mismatch.checkpoint).copied().unwrap_or_default();
+        let file = path.display();
+        let replay = location.command("replay --all", &[&file.to_string()]);
+        Err(Failure::usage(format!(
+            "`{file}`: line {line}: {mismatch}; the file was changed, or the program: `{replay}` shows the difference, and `--accept` \
+             imports the thread as it is"
+        )))
+    };
+    let imported = checked.store_if(&*store, &thread, compare).await?;
     if json {
         let (threads, checkpoints) = (imported.threads, imported.checkpoints);
         return print(&lines([json!({ "thread": name, "threads": threads, "checkpoints": checkpoints })]));
@@ -127,16 +159,19 @@ pub(crate) async fn import_of(
     print(&format!("imported thread `{}` with {checkpoints}\n", printable_line(&name)))
 }
 
-/// Returns the options of the flags.
-pub(crate) fn options(args: TextArgs) -> Result<ExportOptions, Failure> {
+/// Returns the options of the flags, which add rules to `redaction`.
+pub(crate) fn options(args: TextArgs, redaction: Redaction) -> Result<ExportOptions, Failure> {
     let TextArgs { redact, redact_env, snapshots } = args;
-    let options = ExportOptions::new().redaction(redaction(redact, redact_env)?);
+    let options = ExportOptions::new().redaction(with_rules(redaction, redact, redact_env)?);
     Ok(if snapshots { options.snapshots() } else { options })
 }
 
-/// Returns the rules of the flags.
-fn redaction(channels: Vec<String>, variables: Vec<String>) -> Result<Redaction, Failure> {
-    let mut redaction = Redaction::new();
+/// Adds the rules of the flags.
+fn with_rules(
+    mut redaction: Redaction,
+    channels: Vec<String>,
+    variables: Vec<String>,
+) -> Result<Redaction, Failure> {
     for channel in channels {
         redaction = match channel.contains('.') {
             true => redaction.path(channel),
@@ -231,10 +266,11 @@ mod tests {
 
     #[test]
     fn a_redaction_needs_its_variables() {
-        let missing = redaction(Vec::new(), vec!["SUPERSTEP_NO_SUCH_VARIABLE".to_owned()]);
+        let missing = with_rules(Redaction::new(), Vec::new(), vec!["SUPERSTEP_NO_SUCH_VARIABLE".to_owned()]);
         let message = missing.unwrap_err().message;
         assert_eq!(message, "the environment variable `SUPERSTEP_NO_SUCH_VARIABLE` is not set");
-        let rules = redaction(vec!["email".to_owned(), "messages.*.content".to_owned()], Vec::new()).unwrap();
+        let channels = vec!["email".to_owned(), "messages.*.content".to_owned()];
+        let rules = with_rules(Redaction::new(), channels, Vec::new()).unwrap();
         assert_eq!(format!("{rules:?}"), r#"["channel email", "path messages.*.content"]"#);
     }
 }

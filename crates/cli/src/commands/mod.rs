@@ -4,6 +4,7 @@
 
 #[cfg_attr(not(feature = "postgres"), path = "no_agent_jobs.rs")]
 pub(crate) mod agent_jobs;
+pub(crate) mod checks;
 pub(crate) mod db;
 pub(crate) mod diff;
 pub(crate) mod dream;

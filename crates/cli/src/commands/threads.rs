@@ -13,7 +13,8 @@ use superstep::{
 };
 
 use crate::{
-    args::shared::DatabaseArgs,
+    args::shared::{DatabaseArgs, ThreadsArgs},
+    commands::checks::{Agents, check, unresumable},
     config::location::{Location, is_unreadable},
     output::{
         exit::{Exit, Failure},
@@ -74,12 +75,17 @@ struct Listed {
 }
 
 /// Lists the threads.
-pub(crate) async fn threads(args: DatabaseArgs) -> Result<Exit, Failure> {
-    let threads = match Location::new(args.location)?.find()? {
-        Some(store) => listed(store.clone(), &graph()?.with_checkpointer(store)).await?,
+pub(crate) async fn threads(args: ThreadsArgs<DatabaseArgs>) -> Result<Exit, Failure> {
+    let ThreadsArgs { check, database: DatabaseArgs { location, json } } = args;
+    let location = Location::new(location)?;
+    if check {
+        return unresumable(&Agents(&location), &location, json).await;
+    }
+    let threads = match location.find()? {
+        Some(store) => listed(&location, store.clone(), &graph()?.with_checkpointer(store)).await?,
         None => Vec::new(),
     };
-    if args.json {
+    if json {
         return print(&lines(threads.iter().map(|listed| {
             let mut line = head_json(&listed.thread, listed.head.as_ref());
             match &listed.standing {
@@ -101,10 +107,20 @@ pub(crate) async fn threads(args: DatabaseArgs) -> Result<Exit, Failure> {
             printable_line(thread.as_str()),
             head.as_ref().map_or_else(|| "-".to_owned(), |head| head.id.to_string()),
             head.as_ref().map_or_else(|| "-".to_owned(), |head| time(head.created_ms)),
-            standing.as_ref().map_or_else(|failure| unread(failure).to_owned(), ThreadStatus::status),
+            standing.as_ref().map_or_else(|failure| lost(failure, head.as_ref()), ThreadStatus::status),
         ]);
     }
     print(&formatted(table))
+}
+
+/// Returns the status of a thread that cannot be read, that the program cannot resume, or that has no checkpoints.
+pub(crate) fn lost(failure: &Failure, head: Option<&CheckpointMeta>) -> String {
+    match (failure.exit, head) {
+        (Exit::Database, _) => "cannot be read",
+        (_, Some(_)) => "cannot be resumed, see `threads --check`",
+        (_, None) => "has no checkpoints",
+    }
+    .to_owned()
 }
 
 /// Returns the JSON form of a listed thread, without its status.
@@ -117,11 +133,6 @@ pub(crate) fn head_json(thread: &ThreadId, head: Option<&CheckpointMeta>) -> Val
         "updated_ms": head.map(|head| head.created_ms),
         "graph": head.and_then(CheckpointMeta::graph),
     })
-}
-
-/// Returns the status of a thread that cannot be read.
-pub(crate) fn unread(failure: &Failure) -> &'static str {
-    if failure.exit == Exit::Thread { "has no checkpoints" } else { "cannot be read" }
 }
 
 /// Returns the errors of the threads without checkpoints of which something else is stored.
@@ -176,6 +187,7 @@ async fn readable_heads(
 
 /// Returns the threads with their status.
 async fn listed(
+    location: &Location,
     store: Arc<dyn Checkpointer>,
     graph: &CompiledGraph<AgentState>,
 ) -> Result<Vec<Listed>, Failure> {
@@ -196,13 +208,15 @@ async fn listed(
             }
             Ok(head) => {
                 let snapshot = graph.thread(&thread).state().await;
-                (
-                    Some(head),
-                    snapshot
-                        .as_ref()
-                        .map(ThreadStatus::of)
-                        .map_err(|error| Failure::caused(Exit::Database, error)),
-                )
+                let standing = match &snapshot {
+                    Ok(snapshot) if snapshot.next.is_empty() => Ok(ThreadStatus::of(snapshot)),
+                    Ok(snapshot) => {
+                        let checked = check(&Agents(location), &store, &thread, &head).await;
+                        checked.map(|()| ThreadStatus::of(snapshot))
+                    }
+                    Err(error) => Err(Failure::caused(Exit::Database, error)),
+                };
+                (Some(head), standing)
             }
         };
         listed.push(Listed { thread, head, standing });

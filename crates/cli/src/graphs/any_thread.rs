@@ -13,7 +13,7 @@ use superstep::{
     drawing::Drawing,
     node::NodeName,
     replay::{ReplayError, Replayed},
-    thread::{AsNode, StateSnapshot, TaskSnapshot},
+    thread::{AsNode, StateMismatch, StateSnapshot, TaskSnapshot},
 };
 
 use crate::{
@@ -36,6 +36,12 @@ pub(crate) trait AnyThread: Send + Sync {
 
     /// Rejects a thread of another graph.
     fn check_owner(&self) -> BoxFuture<'_, Result<(), RunError>>;
+
+    /// Checks that the graph can resume the thread, without running it.
+    fn check(&self) -> BoxFuture<'_, Result<(), RunError>>;
+
+    /// Returns the first checkpoint whose state is not the one that was stored with it.
+    fn check_states(&self) -> BoxFuture<'_, Result<Option<StateMismatch>, RunError>>;
 
     /// Stores an update in the name of a node.
     ///
@@ -161,6 +167,14 @@ impl<S: State> AnyThread for OpenThread<S> {
 
     fn check_owner(&self) -> BoxFuture<'_, Result<(), RunError>> {
         Box::pin(async { self.thread().history().limit(1).checkpoints().await.map(drop) })
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), RunError>> {
+        Box::pin(async { self.thread().check().await })
+    }
+
+    fn check_states(&self) -> BoxFuture<'_, Result<Option<StateMismatch>, RunError>> {
+        Box::pin(async { self.thread().check_states().await })
     }
 
     fn update(&self, node: AsNode, update: &Value) -> BoxFuture<'_, Result<CheckpointId, Failure>> {

@@ -39,7 +39,8 @@ pub(crate) fn read_json(what: &str, given: &str) -> Result<Value, Failure> {
         None if given == "-" => read(what, io::stdin().lock())?,
         None => given.to_owned(),
     };
-    serde_json::from_str(&text).map_err(|error| {
+    // Some shells write a byte order mark.
+    serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
         let hint = if given.starts_with(['{', '[', '"', '@', '-']) {
             ""
         } else {

@@ -30,7 +30,14 @@ pub(super) struct Remains {
 impl Remains {
     /// Notes the texts of a value that was replaced.
     pub(super) fn replaced(&mut self, value: &Value) {
+        self.note(value, false);
+    }
+
+    /// Notes the texts of a value. Those in the entries of an object are noted if they have a space: others are often names and ids,
+    /// which are elsewhere as well.
+    fn note(&mut self, value: &Value, is_entry: bool) {
         match value {
+            Value::String(text) if is_entry && !text.contains(char::is_whitespace) => {}
             Value::String(text) => {
                 let text = text.as_bytes();
                 if text.len() >= WHOLE {
@@ -44,8 +51,8 @@ impl Remains {
                     }
                 }
             }
-            Value::Array(values) => values.iter().for_each(|value| self.replaced(value)),
-            Value::Object(entries) => entries.values().for_each(|value| self.replaced(value)),
+            Value::Array(values) => values.iter().for_each(|value| self.note(value, is_entry)),
+            Value::Object(entries) => entries.values().for_each(|value| self.note(value, true)),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }

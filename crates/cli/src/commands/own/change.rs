@@ -68,7 +68,7 @@ pub(crate) async fn db(
     let location = |args: &OwnDatabaseArgs| Location::of_program(program, args.db.clone());
     match command {
         DbCommand::Check(DbCheckArgs { trust, database }) => {
-            db::check(&location(&database)?, trust, database.json).await
+            db::check(graphs, &location(&database)?, trust, database.json).await
         }
         DbCommand::Stats(args) => db::stats(&location(&args)?, args.json).await,
         DbCommand::Migrate(args) => db::migrate(&location(&args)?, args.json).await,

@@ -1,6 +1,6 @@
 //! `export` and `import`: threads of one's own graphs as text.
 
-use superstep::ThreadId;
+use superstep::{ThreadId, checkpoint::text::Redaction};
 
 use crate::{
     args::export::{OwnExportArgs, OwnImportArgs},
@@ -13,7 +13,7 @@ use crate::{
 /// Writes a thread to stdout.
 pub(crate) async fn export(args: OwnExportArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnExportArgs { thread: name, text, db } = args;
-    let options = options(text)?;
+    let options = options(text, Redaction::new())?;
     let location = Location::of_program(program, db)?;
     let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
     export_of(&*owned.store, &ThreadId::from(name), &options).await
@@ -25,5 +25,5 @@ pub(crate) async fn import(args: OwnImportArgs, program: &str, graphs: &GraphSet
     let accepts = |name: &str, graph: Option<&_>| graphs.owner(name, graph).map(|_| ());
     // A new database is the user's own, and the thread is not.
     let open = async || location.open_own(None, false).await;
-    import_of(args.file, args.database.json, &location, accepts, open).await
+    import_of(args.file, args.database.json, &location, graphs, accepts, open).await
 }

@@ -18,7 +18,7 @@ use crate::{
         replay::{
             all::{Cases, Replayer},
             ended, named,
-            report::{line_of, text_of},
+            report::{accepting, line_of, text_of},
             review::review,
         },
         show::{history_of, print_drawing},
@@ -173,7 +173,9 @@ pub(crate) async fn replay(args: OwnReplayArgs, program: &str, graphs: &GraphSet
             async move { Ok(owned(store, &thread).await?.open().rerecord(target).await?) }.boxed_local()
         };
         let json = database.json;
-        let replayer = Replayer { is_own: &is_own, replay: &replay, rerecord: &rerecord, json, strict };
+        let how = &accepting(location, target.as_deref(), "THREAD");
+        let replayer =
+            Replayer { is_own: &is_own, replay: &replay, rerecord: &rerecord, accept: how, json, strict };
         return match all {
             true => Cases::of(location, target.as_deref())?.replay(&replayer).await,
             false => review(location, target.as_deref(), accept, &replayer).await,
@@ -190,7 +192,7 @@ pub(crate) async fn replay(args: OwnReplayArgs, program: &str, graphs: &GraphSet
     let replayed = owned.open().replay(range).await?;
     match database.json {
         true => print(&lines([line_of(name, &replayed)]))?,
-        false => print(&text_of(&replayed))?,
+        false => print(&text_of(&replayed, &accepting(&location, None, name)))?,
     };
     ended(name, &replayed, strict)
 }

@@ -1,13 +1,18 @@
 //! `threads`: lists the threads of a program with graphs of its own.
 
+use std::sync::Arc;
+
 use superstep::{
     Checkpointer, ThreadId,
     checkpoint::{CheckpointMeta, TaskRecord},
 };
 
 use crate::{
-    args::shared::OwnDatabaseArgs,
-    commands::threads::{head_json, heads, unread},
+    args::shared::{OwnDatabaseArgs, ThreadsArgs},
+    commands::{
+        checks::{self, unresumable},
+        threads::{head_json, heads, lost},
+    },
     config::location::Location,
     graphs::graph_set::GraphSet,
     output::{
@@ -19,17 +24,21 @@ use crate::{
 
 /// Lists the threads, the newest first, and damaged ones last.
 pub(crate) async fn threads(
-    args: OwnDatabaseArgs,
+    args: ThreadsArgs<OwnDatabaseArgs>,
     program: &str,
     graphs: &GraphSet,
 ) -> Result<Exit, Failure> {
-    let location = Location::of_program(program, args.db)?;
+    let ThreadsArgs { check, database: OwnDatabaseArgs { db, json } } = args;
+    let location = Location::of_program(program, db)?;
+    if check {
+        return unresumable(graphs, &location, json).await;
+    }
     let mut listed = Vec::new();
     if let Some(store) = location.find()? {
         for (thread, head) in heads(&*store).await? {
             let (head, status) = match head {
                 Ok(head) => {
-                    let status = status(&*store, graphs, &thread, &head).await;
+                    let status = status(&store, graphs, &thread, &head).await;
                     (Some(head), status)
                 }
                 Err(error) => (None, Err(error.into())),
@@ -37,7 +46,7 @@ pub(crate) async fn threads(
             listed.push((thread, head, status));
         }
     }
-    if args.json {
+    if json {
         return print(&lines(listed.iter().map(|(thread, head, status)| {
             let mut line = head_json(thread, head.as_ref());
             match status {
@@ -60,7 +69,7 @@ pub(crate) async fn threads(
             or_none(graph.map(|graph| printable_line(&graph.name))),
             or_none(head.map(|head| head.id.to_string())),
             or_none(head.map(|head| time(head.created_ms))),
-            status.as_deref().map_or_else(|failure| unread(failure).to_owned(), printable_line),
+            status.as_deref().map_or_else(|failure| lost(failure, head), printable_line),
         ]);
     }
     print(&formatted(table))
@@ -68,7 +77,7 @@ pub(crate) async fn threads(
 
 /// Returns the status of a thread at its head.
 async fn status(
-    store: &dyn Checkpointer,
+    store: &Arc<dyn Checkpointer>,
     graphs: &GraphSet,
     thread: &ThreadId,
     head: &CheckpointMeta,
@@ -76,6 +85,7 @@ async fn status(
     if let Some(owner) = head.graph().filter(|owner| graphs.named(Some(&owner.name)).is_err()) {
         return Ok(format!("belongs to graph {owner}"));
     }
+    checks::check(graphs, store, thread, head).await?;
     if head.control.next.is_empty() {
         return Ok("finished".to_owned());
     }

@@ -37,6 +37,8 @@ pub(crate) struct Replayer<'a> {
     pub(crate) is_own: &'a dyn Fn(&str) -> bool,
     pub(crate) replay: Replay<'a>,
     pub(crate) rerecord: Rerecord<'a>,
+    /// The remedy for divergences that are intended.
+    pub(crate) accept: &'a str,
     pub(crate) json: bool,
     pub(crate) strict: bool,
 }
@@ -241,6 +243,9 @@ impl Counts {
                 0 => "no threads\n".to_owned(),
                 _ => format!("{all} thread{s}: {parts}\n"),
             })?;
+            if diverged > 0 {
+                print(&format!("{}\n", replayer.accept))?;
+            }
         }
         let s = |n: usize| if n == 1 { "" } else { "s" };
         match (diverged, failed, incomplete) {

@@ -18,7 +18,7 @@ use superstep::{CheckpointId, ThreadId, agent::replay::ToolDifference, replay::R
 
 use self::{
     all::{Cases, Replayer},
-    report::{line_of, text_of},
+    report::{accepting, line_of, text_of},
     review::review,
     turns::Turns,
 };
@@ -63,7 +63,9 @@ async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, 
         let rerecord = |store, thread: ThreadId, target| {
             async move { turns.rerecord(store, &thread, target).await }.boxed_local()
         };
-        let replayer = Replayer { is_own: &is_own, replay: &replay, rerecord: &rerecord, json, strict };
+        let how = &accepting(&location, target.as_deref(), "THREAD");
+        let replayer =
+            Replayer { is_own: &is_own, replay: &replay, rerecord: &rerecord, accept: how, json, strict };
         return match all {
             true => Cases::of(&location, target.as_deref())?.replay(&replayer).await,
             false => review(&location, target.as_deref(), accept, &replayer).await,
@@ -79,7 +81,7 @@ async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, 
         return Err(location.unknown(&name));
     }
     let (replayed, tools) = turns.run(store, &thread).await?;
-    show(&name, &replayed, tools, json)?;
+    show(&location, &name, &replayed, tools, json)?;
     ended(&name, &replayed, strict)
 }
 
@@ -89,7 +91,13 @@ pub(crate) fn named(target: Option<String>) -> Result<String, Failure> {
     thread_name(&name).map_err(Failure::usage)
 }
 
-fn show(name: &str, replayed: &Replayed, tools: Option<ToolDifference>, json: bool) -> Result<Exit, Failure> {
+fn show(
+    location: &Location,
+    name: &str,
+    replayed: &Replayed,
+    tools: Option<ToolDifference>,
+    json: bool,
+) -> Result<Exit, Failure> {
     if json {
         let mut line = line_of(name, replayed);
         if let Some(tools) = tools {
@@ -103,7 +111,7 @@ fn show(name: &str, replayed: &Replayed, tools: Option<ToolDifference>, json: bo
              `--current-tools` uses the current ones"
         ));
     }
-    print(&text_of(replayed))
+    print(&text_of(replayed, &accepting(location, None, name)))
 }
 
 /// Returns the exit code of a replay.
