@@ -3,7 +3,8 @@
 //! Shows: a run that outlives its handler, a POST that may be repeated, status codes, events as SSE, runs that continue after a restart, and a
 //! shutdown between two supersteps.
 //!
-//! `cargo run -p superstep --example axum_service`, then
+//! `cargo run -p superstep --example axum_service`
+//!
 //! `curl -X POST 127.0.0.1:3000/orders/7 -H 'content-type: application/json' -d '{"euros": 20}'`
 
 #![expect(clippy::print_stderr, reason = "an example shows what it does")]

@@ -52,10 +52,7 @@ fn address(target: &str, file: &str) -> Option<String> {
     }
     let page = path.strip_prefix("docs/").and_then(|path| path.strip_suffix(".md"));
     Some(match page {
-        Some(page @ ("engine" | "testing")) => {
-            let module = if page == "engine" { "guide/" } else { "" };
-            format!("https://docs.rs/superstep-{page}/latest/superstep_{page}/{module}{anchor}")
-        }
+        Some("engine") => format!("https://docs.rs/superstep-engine/latest/superstep_engine/guide/{anchor}"),
         Some(page) if page.starts_with("cookbook/") || !page.contains('/') && !UNCOMPILED.contains(&page) => {
             // Below the module of the page, whose depth is that of the file.
             let to_guides = if file.contains('/') {
@@ -109,10 +106,10 @@ mod tests {
         );
         assert_eq!(
             linked(
-                "[a](cookbook/chat.md) [b](testing.md#x) [c](../crates/graph/src/run/driver.rs)",
+                "[a](cookbook/chat.md) [b](engine.md#x) [c](../crates/graph/src/run/driver.rs)",
                 "docs/nodes.md"
             ),
-            "[a](../cookbook/chat/index.html) [b](https://docs.rs/superstep-testing/latest/superstep_testing/#x) \
+            "[a](../cookbook/chat/index.html) [b](https://docs.rs/superstep-engine/latest/superstep_engine/guide/#x) \
              [c](https://docs.rs/crate/superstep-graph/latest/source/src/run/driver.rs)"
         );
         assert_eq!(

@@ -49,6 +49,8 @@ guides! {
     drawing = "docs/drawing.md";
     checkpoints = "docs/checkpoints.md";
     replay = "docs/replay.md";
+    #[cfg(feature = "openai")]
+    testing = "docs/testing.md";
     text = "docs/text.md";
     #[cfg(feature = "agent")]
     turns = "docs/turns.md";

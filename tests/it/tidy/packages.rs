@@ -1,9 +1,10 @@
 //! Each crate can be published: its tarball has all that it needs, and its manifest all that a registry shows.
 
 use std::{
-    collections::BTreeSet,
-    fs,
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
     path::{Component, Path, PathBuf},
+    process::Command,
 };
 
 use super::{metadata, root, sources};
@@ -46,6 +47,40 @@ fn every_included_file_is_in_the_tarball_of_its_crate() {
         }
     }
     assert!(checked > 10, "the files are found: {checked}");
+}
+
+/// `cargo test` would otherwise build tokio, and all that uses it, once more than `cargo build`.
+#[test]
+fn a_program_with_the_manifest_of_the_guide_and_its_tests_have_each_crate_with_the_same_features() {
+    let page = fs::read_to_string(root().join("docs/testing.md")).unwrap();
+    let manifest = page.split("```").find_map(|block| block.strip_prefix("toml\n")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("src")).unwrap();
+    fs::write(folder.path().join("src/main.rs"), "fn main() {}").unwrap();
+    fs::copy(root().join("Cargo.lock"), folder.path().join("Cargo.lock")).unwrap();
+    for features in ["", ", features = [\"openai\"]"] {
+        let crates = format!("\"{}/crates/", root().display());
+        let own = manifest.replace("\"../superstep/crates/", &crates);
+        let own = own.replace("crates/superstep\" }", &format!("crates/superstep\"{features} }}"));
+        let own = format!("[package]\nname = \"shop\"\nedition = \"2024\"\n\n{own}\n[workspace]\n");
+        fs::write(folder.path().join("Cargo.toml"), own).unwrap();
+        let built = crates_of(folder.path(), "no-dev,features");
+        let tested = crates_of(folder.path(), "features");
+        assert!(built.len() > 50 && tested.len() > built.len(), "{built:?}");
+        let differ: Vec<_> = built.iter().filter(|(name, of)| tested.get(*name) != Some(of)).collect();
+        assert!(differ.is_empty(), "with{features}: {differ:?}");
+    }
+}
+
+/// Returns the crates of a project with their features.
+fn crates_of(folder: &Path, edges: &str) -> BTreeMap<String, String> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let args = ["tree", "--offline", "--prefix", "none", "--format", "{p}|{f}", "--edges", edges];
+    let ran = Command::new(cargo).args(args).current_dir(folder).output().unwrap();
+    let (text, error) = (String::from_utf8(ran.stdout).unwrap(), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{error}");
+    let crates = text.lines().filter_map(|line| line.trim_end_matches(" (*)").split_once('|'));
+    crates.map(|(name, features)| (name.to_owned(), features.to_owned())).collect()
 }
 
 /// The compiler's `-Z direct-minimal-versions` would choose these, so that every build tests them.

@@ -93,7 +93,7 @@ struct OwnQuestion {
     text: String,
 }
 
-/// A server that rejects a request for good.
+/// A server that rejects a request without a retry.
 fn down() -> Answer {
     http(401, &[], "no such key")
 }
