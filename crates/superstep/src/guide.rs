@@ -47,6 +47,7 @@ guides! {
     context = "docs/context.md";
     drawing = "docs/drawing.md";
     checkpoints = "docs/checkpoints.md";
+    changing = "docs/changing.md";
     replay = "docs/replay.md";
     text = "docs/text.md";
     #[cfg(feature = "agent")]

@@ -313,6 +313,7 @@ impl Writer<'_> {
                 arrived: control.arrived,
                 deferred: control.deferred,
                 withheld: control.withheld,
+                held: control.held,
                 created_ms,
                 metadata: Arc::unwrap_or_clone(metadata),
                 mark,
