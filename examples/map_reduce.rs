@@ -34,7 +34,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let count = graph.add_worker("count", count);
     let total = graph.add_node("total", total);
     graph.add_fan_out(START, |state: &Counting| state.texts.clone(), count);
-    graph.add_edge(count, total);
+    // Once, after the last item.
+    graph.add_join([count], total);
     graph.add_edge(total, END);
     let graph = graph.compile()?;
 

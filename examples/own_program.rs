@@ -91,7 +91,7 @@ fn digest() -> Result<CompiledGraph<Digest>, CompileError> {
     let mut graph = StateGraph::new("digest");
     let (count, sum_up) = (graph.add_worker("count", count), graph.add_node("sum_up", sum_up));
     graph.add_fan_out(START, |digest: &Digest| digest.texts.clone(), count);
-    graph.add_edge(count, sum_up);
+    graph.add_join([count], sum_up);
     graph.add_edge(sum_up, END);
     graph.compile()
 }

@@ -21,7 +21,7 @@ async fn with_an_order() -> (Place, CompiledGraph<Order>) {
     let place = Place::new();
     place.run(&["run", "-q", "1 + 1", "--thread", "mine"]).await.ok();
     let mut graph = StateGraph::<Order>::new("orders");
-    graph.version("3");
+    graph = graph.version("3");
     let node = graph.add_node("buy", async |_: Order, _| Order::update().items(["tea".to_owned()]));
     graph.add_edge(START, node);
     graph.add_edge(node, END);

@@ -84,6 +84,48 @@ fn every_code_has_a_page_and_every_page_a_code() {
     assert_eq!(codes, pages.into_keys().collect());
 }
 
+/// Returns the public types and variants of each code, as the `#[error(..)]` attributes of the sources have them.
+fn variants() -> BTreeMap<String, BTreeSet<String>> {
+    let mut variants = BTreeMap::<String, BTreeSet<String>>::new();
+    for (_, text) in crate::tidy::sources("crates") {
+        let (mut rest, mut of) = (text.as_str(), String::new());
+        while let Some((before, attribute)) = rest.split_once("#[error(") {
+            let code = before.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
+            let enums = code.filter_map(|line| line.split_once("enum "));
+            if let Some((visibility, name)) = enums.last() {
+                let name = name.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+                of = if visibility == "pub " { format!("{name}::") } else { String::new() };
+            }
+            let (attribute, after) = attribute.split_once(")]\n").expect("the attribute ends");
+            rest = after;
+            let item =
+                after.lines().map(str::trim).find(|line| !line.starts_with(['#', '/'])).unwrap_or_default();
+            let name =
+                |item: &str| item.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned();
+            let public = match item.split_once("struct ").or_else(|| item.split_once("enum ")) {
+                Some((visibility, item)) => (visibility == "pub ").then(|| name(item)),
+                None => (!of.is_empty()).then(|| of.clone() + &name(item)),
+            };
+            for code in attribute.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| is_code(word)) {
+                variants.entry(code.to_owned()).or_default().extend(public.clone());
+            }
+        }
+    }
+    variants
+}
+
+#[test]
+fn every_page_names_its_types_in_rust() {
+    for (code, names) in variants() {
+        let page = &pages()[&code];
+        let line = page.lines().nth(2).unwrap_or_default();
+        let named: BTreeSet<_> = line.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        let names = if names.is_empty() { BTreeSet::from(["NodeError".to_owned()]) } else { names };
+        assert!(line.starts_with("In Rust: "), "{code}: the line after the title is `{line}`");
+        assert_eq!(named, names, "{code}");
+    }
+}
+
 /// Returns the lines that are not blank, without their indentation and with single spaces.
 fn lines(text: &str) -> String {
     let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));

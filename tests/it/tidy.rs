@@ -453,7 +453,7 @@ fn every_linked_crate_has_an_allowed_licence_and_is_from_the_registry() {
     }
 }
 
-fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+pub(crate) fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];
     while let Some(folder) = folders.pop() {

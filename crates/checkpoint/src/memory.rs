@@ -7,7 +7,10 @@ mod thread;
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::ready,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use dashmap::{
@@ -50,8 +53,9 @@ pub struct MemoryCheckpointer {
     keeps_values: bool,
     /// By root.
     families: DashMap<ThreadId, ThreadGroup>,
-    /// The number of deleted threads, by name.
+    /// The number of the last deletion of each deleted thread, which no other thread shares.
     deleted: DashMap<ThreadId, u64>,
+    deletions: AtomicU64,
     leased: Arc<Leased>,
 }
 
@@ -80,6 +84,7 @@ impl Default for MemoryCheckpointer {
             keeps_values: !cfg!(debug_assertions),
             families: DashMap::new(),
             deleted: DashMap::new(),
+            deletions: AtomicU64::new(0),
             leased: Arc::default(),
         }
     }
@@ -224,7 +229,8 @@ impl Checkpointer for MemoryCheckpointer {
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
         if !thread.is_child() {
             if self.families.remove(thread).is_some() {
-                *self.deleted.entry(thread.clone()).or_default() += 1;
+                let deletion = self.deletions.fetch_add(1, Ordering::Relaxed) + 1;
+                self.deleted.insert(thread.clone(), deletion);
             }
         } else if let Some(mut family) = self.change(thread) {
             family.children.retain(|child, _| child != thread && !child.is_under(thread));

@@ -138,7 +138,7 @@ impl TaskRecord {
         match self {
             Self::Interrupted { questions, .. } => (node, questions),
             Self::Handled { failure, handler } => {
-                let asks = failure.handler(topology).map_or(node, |handler| topology.name(handler));
+                let asks = failure.handler(topology).map_or(node, |handler| topology.first_name(handler));
                 (asks, handler.questions(asks, topology).1)
             }
             Self::Finished { .. } | Self::Started { .. } | Self::Failed { .. } | Self::Cancelled { .. } => {

@@ -21,6 +21,7 @@ impl TopologyBuilder {
     pub fn build(self, place: SourceLocation) -> Result<(Topology, Vec<Problem>), Vec<Problem>> {
         let mut problems = self.problems.clone();
         problems.extend(self.name_problems());
+        problems.extend(self.former_problems());
         problems.extend(self.deferral_problems());
         problems.extend(self.handler_problems());
         problems.extend(self.route_problems());
@@ -61,6 +62,20 @@ impl TopologyBuilder {
                 continue;
             };
             problems.push(Problem { kind, place: node.place });
+        }
+        problems
+    }
+
+    /// Returns problems for former names that belong to several nodes.
+    fn former_problems(&self) -> Vec<Problem> {
+        let mut taken: BTreeMap<_, _> = self.nodes.iter().map(|node| (&node.name, &node.name)).collect();
+        let mut problems = Vec::new();
+        for (declared, former) in &self.former {
+            let NodeSpec { name: node, place, .. } = &self.nodes[*declared];
+            if let Some(other) = taken.insert(former, node) {
+                let (node, former, other) = (node.clone(), former.clone(), other.clone());
+                problems.push(Problem { kind: ProblemKind::FormerName { node, former, other }, place });
+            }
         }
         problems
     }

@@ -32,6 +32,10 @@ pub struct Control {
     /// fan-out: some of them have ended, and others are still to run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub withheld: BTreeMap<NodeName, Withheld>,
+    /// Nodes that finished tasks lead to, each with the nodes of these tasks, which wait after an external update for the
+    /// unfinished tasks that may lead to them as well.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held: BTreeMap<NodeName, Vec<NodeName>>,
 }
 
 /// The state of a node whose arrival at its joins is withheld. The last one applies.
@@ -59,8 +63,15 @@ impl Control {
 
     /// Creates a record that contains only nodes to run.
     pub fn new(step: i64, next: Vec<NodeName>) -> Self {
-        let (items, arrived, withheld) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { step, next, items, arrived, deferred: Vec::new(), withheld }
+        Self {
+            step,
+            next,
+            items: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            deferred: Vec::new(),
+            withheld: BTreeMap::new(),
+            held: BTreeMap::new(),
+        }
     }
 
     /// Returns whether no task is left to run.
@@ -73,8 +84,14 @@ impl Control {
         let takes_items =
             |name: &NodeName| topology.find(name.as_str()).is_some_and(|node| topology.takes_item(node));
         let (mut planned, mut deferred) = (BTreeSet::new(), BTreeSet::new());
-        let next = self.next.iter().filter(|name| !takes_items(name) && !planned.insert(*name));
-        match next.chain(self.deferred.iter().filter(|name| !deferred.insert(*name))).next() {
+        let next = self
+            .next
+            .iter()
+            .filter(|name| !takes_items(name) && !planned.insert(topology.present_name(name)));
+        match next
+            .chain(self.deferred.iter().filter(|name| !deferred.insert(topology.present_name(name))))
+            .next()
+        {
             Some(node) => Err(RestoreError::RepeatedNode { step: self.step, node: node.clone() }),
             None => Ok(()),
         }

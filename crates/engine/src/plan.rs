@@ -35,7 +35,7 @@ impl Topology {
     /// [`RestoreError`] if one is missing, or a task has an item that its node does not take, or lacks one.
     pub fn fits(&self, control: &Control) -> Result<(), RestoreError> {
         let step = control.step;
-        let nodes = control.next.iter().chain(&control.deferred);
+        let nodes = control.next.iter().chain(&control.deferred).chain(control.held.keys());
         let nodes: Vec<_> = nodes.filter(|name| self.find(name.as_str()).is_none()).cloned().collect();
         if !nodes.is_empty() {
             return Err(RestoreError::UnknownNodes { step, nodes });
@@ -50,8 +50,8 @@ impl Topology {
                 false => RestoreError::MissingItem { step, node },
             });
         }
-        let known = |name: &String| self.joins.iter().any(|join| join.name == *name);
-        let joins: Vec<_> = control.arrived.keys().filter(|name| !known(name)).cloned().collect();
+        let joins: Vec<_> =
+            control.arrived.keys().filter(|name| self.find_join(name).is_none()).cloned().collect();
         if joins.is_empty() { Ok(()) } else { Err(RestoreError::UnknownJoins { step, joins }) }
     }
 
@@ -72,6 +72,7 @@ impl Topology {
             waiting = Waiting::restore(self, control);
             for (slot, name) in (0..).zip(&control.next).filter(|(slot, _)| !done.contains(slot)) {
                 let Some(node) = self.find(name.as_str()) else { continue };
+                still.unfinished.push(node);
                 if control.items.contains_key(&slot) {
                     sent.push(Target::Send(node));
                     continue;
@@ -98,6 +99,13 @@ impl Topology {
             Target::End => routed(None),
             Target::Send(to) => fan_outs.contains(&to),
         }
+    }
+
+    /// Returns whether a task of `node`, or its error handler, may lead directly to `to`.
+    fn may_lead(&self, node: NodeIndex, to: NodeIndex) -> bool {
+        let mut handlers = std::iter::successors(Some(node), |node| self.handler(*node));
+        handlers
+            .any(|node| self.nodes[node.position()].edges.contains(&to) || self.leads(node, Target::Node(to)))
     }
 
     /// Returns the successor of a node that leads to exactly one, at once and without an item.
@@ -156,6 +164,8 @@ pub(crate) struct Waiting {
     deferred: Vec<NodeIndex>,
     /// The nodes whose arrival is withheld until the last of their items has ended.
     withheld: BTreeMap<NodeIndex, Withheld>,
+    /// The nodes that wait for unfinished tasks, each with one that leads to it.
+    held: BTreeSet<(NodeIndex, NodeIndex)>,
 }
 
 impl Waiting {
@@ -166,12 +176,16 @@ impl Waiting {
         let withheld = control.withheld.iter();
         let withheld = withheld.filter_map(|(name, state)| Some((topology.find(name.as_str())?, *state)));
         waiting.withheld.extend(withheld);
-        for (position, join) in topology.joins.iter().enumerate() {
-            for name in control.arrived.get(&join.name).into_iter().flatten() {
-                if let Some(node) = topology.find(name.as_str()) {
-                    waiting.arrive(topology, position, node);
-                }
-            }
+        for (name, leaders) in &control.held {
+            let Some(to) = topology.find(name.as_str()) else { continue };
+            // One that the graph no longer has has no unfinished tasks.
+            let leaders = leaders.iter().map(|name| topology.find(name.as_str()).unwrap_or(to));
+            waiting.held.extend(leaders.map(|from| (to, from)));
+        }
+        for (join, names) in &control.arrived {
+            let Some(position) = topology.find_join(join) else { continue };
+            let nodes = names.iter().filter_map(|name| topology.find(name.as_str()));
+            nodes.for_each(|node| waiting.arrive(topology, position, node));
         }
         waiting
     }
@@ -247,6 +261,9 @@ impl Waiting {
         let mut control = Control::new(step, next.iter().map(name).collect());
         control.deferred.extend(self.deferred.iter().map(name));
         control.withheld.extend(self.withheld.iter().map(|(node, state)| (name(node), *state)));
+        for (to, from) in &self.held {
+            control.held.entry(name(to)).or_default().push(name(from));
+        }
         for (join, arrived) in topology.joins.iter().zip(&self.arrived) {
             let arrived = join.sources.iter().zip(arrived).filter(|(_, arrived)| **arrived);
             let names: Vec<_> = arrived.map(|(source, _)| name(source)).collect();
@@ -269,6 +286,7 @@ pub(crate) fn plan<'a>(
     // Most supersteps have one task, which leads to one other.
     if finished.len() == 1
         && waiting.withheld.is_empty()
+        && waiting.held.is_empty()
         && let Some(only) = finished.clone().next().and_then(|(node, targets)| topology.only(node, targets))
     {
         next.clear();
@@ -281,8 +299,18 @@ pub(crate) fn plan<'a>(
 #[derive(Default)]
 struct RunningTasks {
     tasks: Vec<Target>,
+    /// The nodes of those of the incomplete superstep.
+    unfinished: Vec<NodeIndex>,
     /// The nodes of tasks that have started; these are not deferred again.
     begun: Vec<NodeIndex>,
+}
+
+impl Topology {
+    /// Returns whether `to`, to which a finished task of `from` leads, waits for an unfinished one that may lead there as well. A
+    /// new input waits for none.
+    fn is_held(&self, to: NodeIndex, from: NodeIndex, still: &RunningTasks) -> bool {
+        from != self.start() && still.unfinished.iter().any(|task| self.may_lead(*task, to))
+    }
 }
 
 /// Returns the nodes whose arrival is withheld in this state.
@@ -300,26 +328,33 @@ fn plan_with<'a>(
 ) {
     next.clear();
     let mut sent = Vec::new();
-    let mut lead = |targets: &[Target], next: &mut Vec<NodeIndex>| {
+    let mut lead = |targets: &[Target], to: &mut dyn FnMut(NodeIndex)| {
         for target in targets {
             match target {
-                Target::Node(node) => next.push(*node),
+                Target::Node(node) => to(*node),
                 Target::Send(node) => sent.push(*node),
                 Target::End => {}
             }
         }
     };
-    lead(&still.tasks, next);
-    let mut empty = Vec::new();
+    lead(&still.tasks, &mut |node| next.push(node));
+    let (mut empty, mut led) = (Vec::new(), mem::take(&mut waiting.held));
     for (node, targets) in finished.clone() {
         let from = &topology.nodes[node.position()];
         empty.extend(from.fanned_out(targets));
-        next.extend_from_slice(&from.edges);
-        lead(targets, next);
+        led.extend(from.edges.iter().map(|to| (*to, node)));
+        lead(targets, &mut |to| _ = led.insert((to, node)));
     }
     let earlier = mem::take(&mut waiting.withheld);
     let ended = || finished.clone().map(|(node, _)| node).chain(withheld_as(&earlier, Withheld::Reached));
     let open = OpenItems::of(topology, &still.tasks, ended(), &earlier, &sent);
+    for (to, from) in led {
+        if open.has(topology.worker_of(from)) || topology.is_held(to, from, still) {
+            waiting.held.insert((to, from));
+        } else {
+            next.push(to);
+        }
+    }
     let mut reached = Vec::new();
     ended().for_each(|node| waiting.end(topology, node, &open, &mut reached));
     let has_items = withheld_as(&earlier, Withheld::Sent).chain(sent.iter().copied());

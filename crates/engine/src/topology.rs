@@ -130,6 +130,8 @@ pub struct RouterSpec {
 pub struct TopologyBuilder {
     /// The nodes, in the order of their declaration.
     pub nodes: Vec<NodeSpec>,
+    /// The former names of nodes, each with the node's position.
+    pub former: Vec<(usize, NodeName)>,
     /// The edges, in the order of their declaration.
     pub edges: Vec<Edge>,
     /// The joins, in the order of their declaration.
@@ -154,6 +156,8 @@ pub struct Topology {
     pub(crate) nodes: Vec<TopologyNode>,
     pub(crate) joins: Vec<Join>,
     start: NodeIndex,
+    /// The former names of nodes.
+    former: Vec<(NodeName, NodeIndex)>,
     /// The index of each declared node.
     declared: Vec<NodeIndex>,
 }
@@ -247,10 +251,45 @@ impl Topology {
         &self.nodes[node.position()].calls
     }
 
-    /// Returns the node of this name.
+    /// Returns the node that has this name, or had it.
     pub fn find(&self, name: &str) -> Option<NodeIndex> {
-        let position = self.nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok()?;
+        let Ok(position) = self.nodes.binary_search_by(|node| node.name.as_str().cmp(name)) else {
+            return self.former.iter().find(|(former, _)| former.as_str() == name).map(|(_, node)| *node);
+        };
         Some(NodeIndex(u32::try_from(position).expect("a graph has fewer than 2^32 nodes")))
+    }
+
+    /// Returns the former names of a node, in the order of their declaration.
+    pub fn former_names(&self, node: NodeIndex) -> impl Iterator<Item = &NodeName> {
+        self.former.iter().filter(move |(_, named)| *named == node).map(|(name, _)| name)
+    }
+
+    /// Returns the first name that a node had.
+    pub fn first_name(&self, node: NodeIndex) -> &NodeName {
+        self.former_names(node).last().unwrap_or_else(|| self.name(node))
+    }
+
+    /// Returns whether both names are of one node. A name that no node has is only that of itself.
+    pub fn is_same(&self, one: &NodeName, other: &NodeName) -> bool {
+        one == other || self.find(one.as_str()).is_some_and(|node| self.find(other.as_str()) == Some(node))
+    }
+
+    /// Returns the present name of the node that has this name, or had it; the name itself if there is none.
+    pub fn present_name<'a>(&'a self, name: &'a NodeName) -> &'a NodeName {
+        self.find(name.as_str()).map_or(name, |node| self.name(node))
+    }
+
+    /// Returns the join of this name, also if its nodes had the names.
+    pub(crate) fn find_join(&self, name: &str) -> Option<usize> {
+        let is_same = |join: &Join| {
+            let (sources, to) = name.split_once(':')?;
+            let mut sources: Vec<_> =
+                sources.split('|').map(|name| self.find(name)).collect::<Option<_>>()?;
+            sources.sort_unstable();
+            Some(sources == join.sources && self.find(to) == Some(join.to))
+        };
+        let exact = self.joins.iter().position(|join| join.name == name);
+        exact.or_else(|| self.joins.iter().position(|join| is_same(join) == Some(true)))
     }
 
     /// Returns the names of all nodes in order, without [`START`].

@@ -5,8 +5,8 @@
 use std::{borrow::Cow, error::Error, fmt, time::Duration};
 
 use superstep_checkpoint::{CheckpointError, GraphId, text::TextError};
-use superstep_engine::{EngineError, NodeName, RestoreError};
-use superstep_state::FoldError;
+use superstep_engine::{EngineError, NodeName, RestoreError, START};
+use superstep_state::{FoldError, chain};
 
 use crate::{CheckpointId, ThreadId, changed_question::ChangedQuestion, timers::NoTimers};
 
@@ -57,7 +57,7 @@ pub enum RunError {
         channel: Cow<'static, str>,
     },
     /// A reducer rejected a write.
-    #[error("SS103: superstep {step}: the write of node `{node}` cannot be applied")]
+    #[error("SS103: superstep {step}: the write of node `{node}` cannot be applied: {}", chain(.source))]
     Fold {
         /// The node.
         node: NodeName,
@@ -239,7 +239,8 @@ pub enum RunError {
     },
     /// Stored data that does not fit the state.
     #[error(
-        "SS115: thread `{thread}`, checkpoint {checkpoint}: the stored data of {what} does not fit the state"
+        "SS115: thread `{thread}`, checkpoint {checkpoint}: the stored data of {what} does not fit the state: {}",
+        chain(&**.source)
     )]
     Decode {
         /// The thread.
@@ -276,8 +277,8 @@ pub enum RunError {
     },
     /// An answer of the wrong type. The question remains pending.
     #[error(
-        "SS120: superstep {step}: the answer to `{key}` does not have the type that node `{node}` expects; \
-         answer it again"
+        "SS120: superstep {step}: the answer to `{key}` does not have the type that node `{node}` expects: {source}; answer it \
+         again"
     )]
     BadAnswer {
         /// The node.
@@ -484,6 +485,80 @@ pub enum RunError {
     /// The checkpointer failed.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+}
+
+/// Properties that a server maps to status codes.
+///
+/// ```
+/// # use superstep_graph::RunError;
+/// fn status(error: &RunError) -> u16 {
+///     match error {
+///         error if error.is_not_found() => 404,
+///         error if error.is_busy() || error.is_unfinished() => 409,
+///         error if error.is_rejected_answer() || error.is_rejected_input() => 422,
+///         _ => 500,
+///     }
+/// }
+/// # assert_eq!(status(&RunError::EmptyThread { thread: "t".into() }), 404);
+/// ```
+impl RunError {
+    /// Returns the code that the text begins with, such as `SS112`; it names the page in `docs/errors`.
+    pub fn code(&self) -> String {
+        let mut text = self.to_string();
+        text.truncate(text.find(':').unwrap_or_default());
+        text
+    }
+
+    /// Returns whether another writer works on the thread, or has changed it meanwhile. The same call may succeed later.
+    pub fn is_busy(&self) -> bool {
+        use CheckpointError::{Busy, Conflict, LeaseLost};
+        matches!(self, Self::Checkpoint(Busy { .. } | Conflict { .. } | LeaseLost { .. }))
+    }
+
+    /// Returns whether an input was given to a thread that has pending tasks or waits for an answer.
+    pub fn is_unfinished(&self) -> bool {
+        matches!(self, Self::Unfinished { .. })
+    }
+
+    /// Returns whether the thread does not exist, or does not have the checkpoint or the subgraph.
+    pub fn is_not_found(&self) -> bool {
+        let is_missing = matches!(
+            self,
+            Self::EmptyThread { .. } | Self::UnknownCheckpoint { .. } | Self::NoSubgraph { .. }
+        );
+        is_missing || matches!(self, Self::Checkpoint(CheckpointError::NoThread { .. }))
+    }
+
+    /// Returns whether an answer is for no waiting question or for a changed one, is ambiguous, or has another type than its
+    /// question expects. The questions still wait.
+    pub fn is_rejected_answer(&self) -> bool {
+        matches!(
+            self,
+            Self::UnknownInterrupt { .. }
+                | Self::AmbiguousAnswer { .. }
+                | Self::BadAnswer { .. }
+                | Self::ChangedQuestion(_)
+                | Self::InputAndAnswers
+        )
+    }
+
+    /// Returns whether an input has a write that the state does not accept, or lacks one that it requires. Nothing of it is
+    /// stored.
+    pub fn is_rejected_input(&self) -> bool {
+        match self {
+            Self::Fold { node, .. }
+            | Self::Encode { node, .. }
+            | Self::UndeclaredChannel { node, .. }
+            | Self::UnfitWrite { node, .. } => node.as_str() == START,
+            Self::MissingChannel { stored, .. } => stored.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Returns whether a node failed, after all its attempts and without an error handler. A resume repeats it.
+    pub fn is_node_failure(&self) -> bool {
+        matches!(self, Self::Node { .. })
+    }
 }
 
 impl From<TextError> for RunError {

@@ -27,7 +27,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     while let Some(error) = cause {
         let more = error.to_string();
         // Avoids duplicates of a transparent cause or of one that is formatted into the message.
-        if !text.ends_with(&more) {
+        if !text.ends_with(&more) && !text.contains(&format!(": {more}")) {
             text.push_str(": ");
             text.push_str(&more);
         }

@@ -48,6 +48,7 @@ guides! {
     context = "docs/context.md";
     drawing = "docs/drawing.md";
     checkpoints = "docs/checkpoints.md";
+    changing = "docs/changing.md";
     replay = "docs/replay.md";
     #[cfg(feature = "openai")]
     testing = "docs/testing.md";

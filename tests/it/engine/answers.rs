@@ -41,6 +41,29 @@ fn careful_inside(refuses: bool) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
+    /// Also if both threads were deleted and created again.
+    async fn an_id_of_a_question_is_that_of_one_thread(backend: Backend) {
+        let graph = || {
+            let mut graph = StateGraph::<Plain>::new("g");
+            let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", "pay?").await));
+            graph.add_edge(START, ask);
+            backend.keep(graph.compile().unwrap())
+        };
+        for _ in 0..2 {
+            let mut ids = Vec::new();
+            for thread in ["one", "two"] {
+                ids.push(graph().thread(thread).run(Plain::update()).await.unwrap().interrupts.remove(0).id);
+            }
+            assert_ne!(ids[0], ids[1]);
+            let error = failed(graph().thread("two").answer(&ids[0], "yes").resume().await);
+            assert!(matches!(&error, RunError::ChangedQuestion(_)) && error.is_rejected_answer(), "{error}");
+            assert_eq!(graph().thread("two").answer(&ids[1], "yes").resume().await.unwrap().state.said(), "yes");
+            for thread in ["one", "two"] {
+                backend.open().delete(&thread.into()).await.unwrap();
+            }
+        }
+    }
+
     async fn an_answer_to_a_run_that_the_node_refuses_is_not_taken_and_the_question_waits(backend: Backend) {
         for (at, make) in [careful, careful_inside].into_iter().enumerate() {
             let thread = format!("t{at}");

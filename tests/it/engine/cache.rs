@@ -290,7 +290,7 @@ mod stored {
     //! Results in the store of the graph.
 
     use superstep::{
-        MemoryStore, Store, StreamMode,
+        MemoryCheckpointer, MemoryStore, Store, StreamMode,
         store::{Namespace, Operation, Search},
     };
 
@@ -398,6 +398,47 @@ mod stored {
     impl RunOn for CompiledGraph<Plain> {
         async fn run_on(&self, thread: &str) {
             self.thread(thread).run(Plain::update()).await.unwrap();
+        }
+    }
+
+    /// The superstep of the first run is not over.
+    #[tokio::test]
+    async fn a_result_beside_a_task_that_waits_or_fails_is_cached() {
+        for fails in [false, true] {
+            for is_stored in [false, true] {
+                let (calls, store) = (Calls::default(), Arc::new(MemoryStore::new()));
+                let mut graph = StateGraph::<Plain>::new("g");
+                let a = graph.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
+                    calls.add(&cx);
+                    say("a")
+                });
+                let beside = graph.add_node("beside", move |_: Plain, cx: Cx| async move {
+                    // Until `a` has ended.
+                    tokio::task::yield_now().await;
+                    tokio::task::yield_now().await;
+                    match fails {
+                        true => Err(NodeError::new("down").fatal()),
+                        false => Ok(say(&cx.interrupt::<String>("q", "?").await)),
+                    }
+                });
+                let policy = CachePolicy::new(|state: &Plain| state.x.to_string());
+                graph.cache(a, if is_stored { policy.stored() } else { policy });
+                for node in [a, beside] {
+                    graph.add_edge(START, node);
+                }
+                let graph = graph
+                    .compile()
+                    .unwrap()
+                    .with_store(store.clone())
+                    .with_checkpointer(MemoryCheckpointer::new());
+                for thread in ["one", "two"] {
+                    let end = graph.thread(thread).run(Plain::update()).await;
+                    assert_eq!(end.is_err(), fails);
+                }
+                assert_eq!(calls.named("a"), 1, "fails: {fails}, stored: {is_stored}");
+                let stored = store.search(Search::everywhere()).await.unwrap().len();
+                assert_eq!(stored, usize::from(is_stored));
+            }
         }
     }
 

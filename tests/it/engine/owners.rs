@@ -21,7 +21,7 @@ use crate::support::{Backend, Plain, failed, head, names, on_every_store, say, t
 fn named(name: &str, version: Option<&str>) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::new(name);
     if let Some(version) = version {
-        graph.version(version);
+        graph = graph.version(version);
     }
     let a = graph.add_node("a", async |_: Plain, _| say("a"));
     let b = graph.add_node("b", async |_: Plain, _| say("b"));

@@ -65,7 +65,7 @@ fn trip(store: Arc<dyn Checkpointer>) -> CompiledGraph<Plain> {
     let inner = inner.compile().unwrap();
 
     let mut graph = StateGraph::<Plain>::new("trip");
-    graph.version("2");
+    graph = graph.version("2");
     let sub = graph.add_subgraph("sub", &inner);
     let look = graph.add_node("look", async |_: Plain, cx: Cx| {
         say(&cx.recorded("weather", async || "rain".to_owned()).await)

@@ -1,7 +1,7 @@
-//! The fragments of SS020 to SS024.
+//! The fragments of SS020 to SS025.
 
 use superstep::{
-    END, NodeRef, Route, START, StateGraph,
+    END, NodeOptions, NodeRef, Route, START, StateGraph,
     topology::{Level, Lint},
 };
 
@@ -141,4 +141,21 @@ fn ss024() {
     let (mut graph, search, _) = writers();
     graph.writes(search, ["answer"]);
     assert_accepted("SS024", graph);
+}
+
+#[test]
+fn ss025() {
+    let mut graph = empty();
+    let [check, review] = nodes(&mut graph, ["check", "review"]);
+    graph.add_edge(START, check);
+    graph.add_edge(check, review);
+    graph.configure(review, NodeOptions::new().was("check")); // `check` is another node now.
+    assert_refused("SS025", graph);
+
+    let mut graph = empty();
+    let [screen, review] = nodes(&mut graph, ["screen", "review"]);
+    graph.add_edge(START, screen);
+    graph.add_edge(screen, review);
+    graph.configure(review, NodeOptions::new().was("check"));
+    assert_accepted("SS025", graph);
 }

@@ -344,6 +344,7 @@ impl<'a> Writer<'a> {
                 arrived: control.arrived,
                 deferred: control.deferred,
                 withheld: control.withheld,
+                held: control.held,
                 created_ms,
                 metadata: Arc::unwrap_or_clone(metadata),
                 mark,

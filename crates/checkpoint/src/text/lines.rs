@@ -136,6 +136,8 @@ pub(super) struct Checkpoint {
     pub(super) deferred: Vec<NodeName>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) withheld: BTreeMap<NodeName, Withheld>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) held: BTreeMap<NodeName, Vec<NodeName>>,
     pub(super) created_ms: i64,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub(super) metadata: Map<String, Value>,
@@ -160,6 +162,7 @@ impl Checkpoint {
             arrived: self.arrived.clone(),
             deferred: self.deferred.clone(),
             withheld: self.withheld.clone(),
+            held: self.held.clone(),
         }
     }
 }

@@ -54,13 +54,14 @@ impl TopologyBuilder {
             node.sends.retain(|worker| !node.fan_outs.contains(worker));
             node.fan_outs.extend(&node.sends);
         }
+        let former = self.former.into_iter().map(|(declared, name)| (name, index[declared])).collect();
         let ways_in = ways_in(&nodes, &joins);
         for node in &mut nodes {
             node.only_way_to = node.edges.iter().copied().filter(|to| ways_in[to.position()] == 1).collect();
         }
         let start = index[index.len() - 1];
         index.pop();
-        Topology { nodes, joins, start, declared: index }
+        Topology { nodes, joins, start, former, declared: index }
     }
 }
 

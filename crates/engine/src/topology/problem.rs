@@ -35,6 +35,20 @@ pub enum ProblemKind {
          that begin with `$` are superstep's own; choose one without `*`, `?`, `[`, `]`, `/`, `\\`, and no `$` in front"
     )]
     PatternName(NodeName),
+    /// A former name that another node has, or had as well.
+    #[error(
+        "SS025: node `{node}` was `{former}`, and {}; a stored task of `{former}` can resume at one node only: remove the former \
+         name, or give the other node another name",
+        if .former == .other { "a node has that name now".to_owned() } else { format!("node `{other}` was as well") }
+    )]
+    FormerName {
+        /// The node.
+        node: NodeName,
+        /// Its former name.
+        former: NodeName,
+        /// The node that has the name, or had it.
+        other: NodeName,
+    },
     /// A graph without an edge that leaves [`START`](crate::START).
     #[error(
         "SS004: no edge leaves START, so nothing would ever run; add an edge from START to the first node"
@@ -185,6 +199,7 @@ impl ProblemKind {
             | Self::ReservedName(_)
             | Self::BadName(_)
             | Self::PatternName(_)
+            | Self::FormerName { .. }
             | Self::NoStart
             | Self::ForeignNode(_)
             | Self::OutOfEnd

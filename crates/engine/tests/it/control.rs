@@ -19,12 +19,16 @@ fn records() -> Vec<Control> {
     updated.withheld = [("worker", Withheld::Reached), ("x", Withheld::Sent), ("y", Withheld::Empty)]
         .map(|(node, state)| (node.into(), state))
         .into();
+    let mut held = Control::new(10, vec!["worker".into()]);
+    held.items = [(0, "3".to_owned())].into();
+    held.held = [("total".into(), vec!["worker".into()])].into();
     vec![
         Control::input(None),
         Control::new(4, vec!["agent".into(), "tools".into()]),
         sent,
         Control::new(8, Vec::new()),
         updated,
+        held,
     ]
 }
 

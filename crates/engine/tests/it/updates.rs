@@ -9,7 +9,7 @@ use proptest::{
 };
 use superstep_engine::{
     Before, Control, Edge, EdgeKind, Endpoint, JoinSpec, NodeIndex, NodeName, NodeSpec, OnCancel, Records,
-    Report, Run, RunLimits, START, Target, Topology, TopologyBuilder, Withheld,
+    Report, RestoreError, Run, RunLimits, START, Target, Topology, TopologyBuilder, Withheld,
 };
 
 use crate::support::graph;
@@ -17,7 +17,8 @@ use crate::support::graph;
 const WORKERS: usize = 4;
 
 /// `START` and the workers `w1` to `w4`, with fan-outs between them; some have an error handler
-/// with fan-outs of its own. A node `p` runs beside them. Joins wait for any of them, and for earlier joins.
+/// with fan-outs of its own. A node `p` runs beside them. Joins wait for any of them, and for earlier joins. A plain edge leads
+/// from each worker to a node `r1` to `r4`.
 #[derive(Clone, Debug)]
 struct World {
     /// The fan-outs: the sender, where 0 is the start, and the number of workers to skip after it.
@@ -153,6 +154,10 @@ impl World {
         }
         let mut sources: Vec<Endpoint> = ends.values().copied().collect();
         sources.push(p);
+        for worker in &workers {
+            let to = add(format!("r{worker}"), false, None);
+            edges.push(Edge { from: ends[worker], to, kind: EdgeKind::Plain, place });
+        }
         let mut joins = Vec::new();
         for (nth, of) in self.joins.iter().enumerate() {
             let mut of: Vec<_> = of.iter().filter_map(|source| sources.get(*source).copied()).collect();
@@ -267,7 +272,8 @@ fn drive(world: &World, updates: &[u16]) -> Course {
     let (mut course, mut updates) = (Course::new(), updates.iter());
     for _ in 0..200 {
         if thread.control.is_finished() {
-            assert_eq!(thread.control.withheld, BTreeMap::new(), "nothing is withheld at the end");
+            let Control { withheld, held, .. } = &thread.control;
+            assert!(withheld.is_empty() && held.is_empty(), "nothing is withheld at the end");
             return course;
         }
         let width = u32::try_from(thread.control.next.len()).unwrap();
@@ -329,6 +335,55 @@ fn a_worker_that_sends_items_to_itself_reaches_its_join_in_each_round() {
     assert_eq!(next(topology, &control, (w, vec![Target::Send(w)])), "j w");
 }
 
+/// Returns the record after an update of `a` and `b`, of which only `a` has ended.
+fn updated(topology: &Topology, targets: &[Target]) -> Control {
+    let control = Control::new(0, vec!["a".into(), "b".into()]);
+    let a = topology.find("a").unwrap();
+    let before = Before { control: &control, done: &[0], begun: &[1] };
+    topology.after(Some(before), &[], &[(a, targets.to_vec())])
+}
+
+#[test]
+fn a_node_waits_for_each_task_that_may_lead_to_it() {
+    let names =
+        |control: &Control| control.next.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>();
+    // By a plain edge, a route, a route of its own, and an error handler.
+    for edges in ["b -> j", "b -Go-> j; b -Stop-> END", "b +Go+> j; b +Stop+> END", "b !> h; h -> j"] {
+        let topology = graph(&format!("START -> a; START -> b; a -> j; a -> c; {edges}"));
+        let control = updated(&topology, &[]);
+        assert_eq!(names(&control), ["b", "c"], "{edges}");
+        assert_eq!(control.held, [("j".into(), vec!["a".into()])].into());
+        // A second update changes nothing.
+        let before = Before { control: &control, done: &[], begun: &[0, 1] };
+        let again = topology.after(Some(before), &[], &[]);
+        assert_eq!((names(&again), again.held), (vec!["b".to_owned(), "c".to_owned()], control.held));
+    }
+    // By a route of the finished task.
+    let topology = graph("START -> a; START -> b; a -Go-> j; a -Stop-> END; b -> j");
+    let control = updated(&topology, &[Target::Node(topology.find("j").unwrap())]);
+    assert_eq!((names(&control), control.held.len()), (vec!["b".to_owned()], 1));
+    // Nothing else leads to it.
+    let topology = graph("START -> a; START -> b; a -> j; b -> c");
+    assert_eq!(
+        (names(&updated(&topology, &[])), updated(&topology, &[]).held.len()),
+        (vec!["b".to_owned(), "j".to_owned()], 0)
+    );
+}
+
+#[test]
+fn a_node_that_waits_runs_also_if_the_last_task_does_not_lead_to_it() {
+    let topology = graph("START -> a; START -> b; a -> j; b -Go-> j; b -Stop-> END");
+    let (control, b) = (updated(&topology, &[]), topology.find("b").unwrap());
+    assert_eq!(next(topology, &control, (b, vec![Target::End])), "j");
+}
+
+#[test]
+fn a_graph_without_a_node_that_waits_is_refused() {
+    let control = updated(&graph("START -> a; START -> b; a -> j; b -> j"), &[]);
+    let error = graph("START -> a; START -> b").fits(&control).unwrap_err();
+    assert_eq!(error, RestoreError::UnknownNodes { step: 1, nodes: vec!["j".into()] });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
@@ -354,6 +409,10 @@ proptest! {
                 sources.iter().any(|source| source[1..] == *worker && !source.starts_with('j'))
             });
             prop_assert_eq!(course[nth..].iter().find(waits), None, "{} ran early: {:?}", join, course);
+        }
+        for (nth, task) in course.iter().enumerate().filter(|(_, task)| task.starts_with('r')) {
+            let is_item = |other: &&String| worker(other) == task.get(1..2);
+            prop_assert_eq!(course[nth..].iter().find(is_item), None, "{} ran early: {:?}", task, course);
         }
     }
 }

@@ -65,7 +65,12 @@ pub struct TaskSnapshot<S: State> {
 impl<S: State> Restored<S> {
     /// Converts for the caller. With `live`, it folds the writes of finished tasks of an incomplete
     /// superstep.
-    pub(crate) fn into_snapshot(self, live: bool, topology: &Topology) -> Result<StateSnapshot<S>, RunError> {
+    pub(crate) fn into_snapshot(
+        self,
+        live: bool,
+        thread: &ThreadId,
+        topology: &Topology,
+    ) -> Result<StateSnapshot<S>, RunError> {
         let Self { meta, state: mut values, tasks: mut records, unknown, .. } = self;
         if live {
             set_back_refused(topology, &meta.control, &values, &mut records);
@@ -76,14 +81,15 @@ impl<S: State> Restored<S> {
             .next
             .iter()
             .map(|node| TaskSnapshot {
-                node: node.clone(),
+                node: topology.present_name(node).clone(),
                 result: None,
                 error: None,
                 interrupts: Vec::new(),
                 subgraphs: Vec::new(),
             })
             .collect();
-        let mut next = meta.control.next.clone();
+        let mut next: Vec<_> =
+            meta.control.next.iter().map(|node| topology.present_name(node).clone()).collect();
         if live && meta.control.next.first().is_some_and(|node| node.as_str() != superstep_engine::START) {
             let done = |slot: u32| records.iter().any(|task| task.slot == slot && task.update.is_some());
             next = (0u32..).zip(next).filter(|(slot, _)| !done(*slot)).map(|(_, node)| node).collect();
@@ -101,9 +107,10 @@ impl<S: State> Restored<S> {
                 fold(&mut values, update.clone()).map_err(|source| RunError::Fold { node, step, source })?;
             }
             task.result = record.update;
-            let (asks, questions) = record.record.questions(&task.node, topology);
-            let began = origins.occasion(record.slot);
-            let ask = |question: &Question| into_interrupt(question.clone(), began, asks.clone());
+            let planned = &meta.control.next[record.slot as usize];
+            let (asks, questions) = record.record.questions(planned, topology);
+            let began = origins.occasion(record.slot, thread);
+            let ask = |question: &Question| into_interrupt(question.clone(), began, asks, topology);
             task.interrupts = questions.iter().map(ask).collect();
             let (failure, end) = record.record.taken_apart();
             task.error = match end {
@@ -138,8 +145,8 @@ impl<S: State> Thread<S> {
         match load_known(graph, checkpointer, thread, at, ChannelSet::EMPTY).await? {
             Some(restored) => {
                 let origins = Origins::of(&restored.meta);
-                let snapshot = restored.into_snapshot(at.is_none(), &graph.topology)?;
-                snapshot.with_subgraphs(&**checkpointer, thread, &origins).await
+                let snapshot = restored.into_snapshot(at.is_none(), thread, &graph.topology)?;
+                snapshot.with_subgraphs(&**checkpointer, thread, &origins, &graph.topology).await
             }
             None => Ok(StateSnapshot {
                 values: (*graph.initial).clone(),

@@ -11,6 +11,7 @@ use superstep_checkpoint::{
     Segment, Source, TaskKey, TaskRecord,
     internal::own::{EDITED, SEEDED},
 };
+use superstep_engine::Topology;
 
 use crate::{
     CheckpointId, Checkpointer, CompiledGraph, History, RunError, State, Thread, ThreadId,
@@ -72,8 +73,9 @@ impl<S: State, T: State> SubgraphThread<S, T> {
         let restored = found.load(checkpointer).await?;
         let restored = restored.ok_or_else(|| self.missing("nothing of it is stored yet"))?;
         let origins = Origins::of(&restored.meta);
-        let snapshot = restored.into_snapshot(true, &found.graph.inner().topology)?;
-        snapshot.with_subgraphs(&**checkpointer, &found.thread, &origins).await
+        let topology = &found.graph.inner().topology;
+        let snapshot = restored.into_snapshot(true, &found.thread, topology)?;
+        snapshot.with_subgraphs(&**checkpointer, &found.thread, &origins, topology).await
     }
 
     /// Stores an update in the name of the node that ran last: see [`Thread::update`].
@@ -168,6 +170,7 @@ impl<S: State> StateSnapshot<S> {
         checkpointer: &dyn Checkpointer,
         thread: &ThreadId,
         origins: &Origins,
+        topology: &Topology,
     ) -> Result<Self, RunError> {
         if self.next.is_empty() {
             return Ok(self);
@@ -176,7 +179,7 @@ impl<S: State> StateSnapshot<S> {
             let Some((_, segment)) = child.parent().filter(|(parent, _)| parent == thread) else { continue };
             for (slot, task) in (0u32..).zip(&mut self.tasks) {
                 let calls = segment.task.is_none_or(|called| called == origins.caller(slot));
-                if calls && segment.node == task.node && task.result.is_none() {
+                if calls && topology.is_same(&segment.node, &task.node) && task.result.is_none() {
                     task.subgraphs.push(child.clone());
                 }
             }

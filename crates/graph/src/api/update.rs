@@ -75,7 +75,9 @@ pub(crate) async fn update_states<S: State>(
         change.take_over(graph, thread, &named)?;
         // A replaced task leaves nothing in the memories of the graphs that it called.
         if let Some(meta) = meta.as_ref().filter(|_| live) {
-            memories.extend(left_by_slots(&**checkpointer, thread, meta, &change.ended(graph)).await?);
+            memories.extend(
+                left_by_slots(&**checkpointer, thread, &graph.topology, meta, &change.ended(graph)).await?,
+            );
             add_memories(&mut config.metadata, &memories);
         }
         change.fold_ended(graph)?;

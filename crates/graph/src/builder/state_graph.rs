@@ -117,14 +117,22 @@ impl<S: State> StateGraph<S> {
     /// Sets the version of the graph, which is stored with each checkpoint and shown by
     /// [`StateSnapshot::graph`](crate::thread::StateSnapshot::graph). A thread continues in any version of its graph,
     /// if its pending nodes exist and its state fits.
-    pub fn version(&mut self, version: impl Into<String>) {
-        self.version = Some(version.into());
+    ///
+    /// ```
+    /// # use superstep_graph::{State, StateGraph};
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Order { paid: bool }
+    /// let mut graph = StateGraph::<Order>::new("orders").version("2");
+    /// ```
+    #[must_use]
+    pub fn version(self, version: impl Into<String>) -> Self {
+        Self { version: Some(version.into()), ..self }
     }
 
     /// Declares a node: an async function of the state that returns an update.
     ///
-    /// The name is stored in checkpoints: after a rename, threads with pending tasks of the node cannot
-    /// continue.
+    /// The name is stored in checkpoints: after a rename, threads with pending tasks of the node continue only if the node
+    /// has its former name as well ([`NodeOptions::was`]).
     #[track_caller]
     pub fn add_node<F, Fut>(&mut self, name: &str, node: F) -> NodeRef
     where
@@ -191,7 +199,7 @@ impl<S: State> StateGraph<S> {
     }
 
     /// Sets the options of all nodes that are not [configured](Self::configure), whenever they are declared, except that
-    /// none of them is `deferred`.
+    /// none of them is `deferred` or has a former name.
     ///
     /// ```
     /// # use superstep_graph::{NodeOptions, RetryPolicy, State, StateGraph};
@@ -216,6 +224,8 @@ impl<S: State> StateGraph<S> {
         };
         let spec = &mut self.topology.nodes[declared];
         spec.deferred = options.deferred;
+        self.topology.former.retain(|(of, _)| *of != declared);
+        self.topology.former.extend(options.was.iter().map(|name| (declared, name.clone())));
         if spec.subgraph.is_none() {
             spec.on_cancel = options.on_cancel;
         }

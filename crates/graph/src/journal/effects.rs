@@ -183,6 +183,15 @@ impl EffectLog {
         page.is_some_and(|page| page.stored.len() < page.results.len() || !page.lent.is_empty())
     }
 
+    /// Returns the tasks that have results that are not stored.
+    pub(crate) fn ahead(&self) -> Vec<TaskId> {
+        let (step, slots): (i64, Vec<u32>) = {
+            let pages = self.pages();
+            (pages.step, pages.tasks.keys().copied().collect())
+        };
+        slots.into_iter().map(|slot| TaskId { step, slot }).filter(|task| self.is_ahead(*task)).collect()
+    }
+
     /// Returns the results of a task that are not stored.
     pub(crate) fn unstored(&self, task: TaskId) -> BTreeMap<String, RawJson> {
         let mut pages = self.pages();

@@ -15,7 +15,7 @@ use std::{
 use serde::Serialize;
 use serde_json::Value;
 use superstep_checkpoint::{Replaced, TaskRecord, Within, internal::SEPARATOR};
-use superstep_engine::{NodeName, TaskId};
+use superstep_engine::{NodeName, TaskId, Topology};
 use superstep_state::{RawJson, internal::encode};
 
 use crate::{
@@ -165,20 +165,33 @@ pub(crate) fn answer_key(question: &Question) -> String {
     }
 }
 
-/// Converts a question of a task to its public form, with the key of its answer.
-pub(crate) fn into_pending(stored: Question, began: QuestionContext<'_>, node: NodeName) -> PendingQuestion {
+/// Converts a question of a task to its public form, with the key of its answer. `asks` is the name of its node when it began.
+pub(crate) fn into_pending(
+    stored: Question,
+    began: QuestionContext<'_>,
+    asks: &NodeName,
+    topology: &Topology,
+) -> PendingQuestion {
     let read = |json: &RawJson| serde_json::from_str(json).unwrap_or_else(|_| Value::from(json.as_str()));
     let question = read(&stored.question);
-    let id = marked(QuestionName::of(&stored), &question, began, &node);
-    let node = stored.within.as_ref().map_or(node, |within| within.node.clone());
+    let id = marked(QuestionName::of(&stored), &question, began, asks);
+    let node = match &stored.within {
+        Some(within) => within.node.clone(),
+        None => topology.present_name(asks).clone(),
+    };
     let (key, schema) = (stored.key.clone(), stored.schema.as_ref().map(read));
     let interrupt = Interrupt { id, node, key, question, schema };
     PendingQuestion { key: answer_key(&stored), interrupt, question: stored }
 }
 
 /// Converts a question to its public form.
-pub(crate) fn into_interrupt(stored: Question, began: QuestionContext<'_>, node: NodeName) -> Interrupt {
-    into_pending(stored, began, node).interrupt
+pub(crate) fn into_interrupt(
+    stored: Question,
+    began: QuestionContext<'_>,
+    asks: &NodeName,
+    topology: &Topology,
+) -> Interrupt {
+    into_pending(stored, began, asks, topology).interrupt
 }
 
 /// Converts a question to the form that is stored with its answer.
@@ -191,12 +204,12 @@ pub(crate) fn replacing(
     question: &mut Question,
     before: &Question,
     began: QuestionContext<'_>,
-    node: &NodeName,
+    (asks, topology): (&NodeName, &Topology),
 ) {
     question.replaces = if before.question == question.question {
         before.replaces.clone()
     } else {
-        let id = into_interrupt(before.clone(), began, node.clone()).id;
+        let id = into_interrupt(before.clone(), began, asks, topology).id;
         Some(Replaced { id, question: before.question.clone() })
     };
 }

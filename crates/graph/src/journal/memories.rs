@@ -24,6 +24,7 @@ use superstep_checkpoint::{
     AppliedTask, CheckpointError, CheckpointMeta, Segment, Source,
     internal::own::{BOUND, EDITED, MEMORIES, SETTLED, TASK},
 };
+use superstep_engine::{NodeIndex, Topology};
 
 use crate::{CheckpointId, Checkpointer, History, ThreadId};
 
@@ -40,6 +41,14 @@ pub(crate) struct MemoryCall {
     pub(crate) task: (u32, CheckpointId),
     /// The position after the call; `None` if the node did not wait for its end.
     at: Option<CheckpointId>,
+}
+
+/// See [`Memories::named`].
+pub(crate) fn memory_segment(bound: &Bound, task: &Segment, topology: &Topology, node: NodeIndex) -> Segment {
+    let names = [&task.node, topology.name(node)].into_iter().chain(topology.former_names(node));
+    let mut segments = names.map(|name| Segment { node: name.clone(), task: None, key: task.key.clone() });
+    let known = segments.find(|segment| bound.contains_key(&segment.to_string()));
+    known.unwrap_or_else(|| Segment { task: None, ..task.clone() })
 }
 
 /// The subgraphs called by a run's tasks.
@@ -80,6 +89,12 @@ impl Memories {
         SubgraphPosition { bound, here, since }
     }
 
+    /// Returns the last segment of the subgraph's thread for a call by this task: under a former name of its node, if the
+    /// subgraph has a position under that.
+    pub(crate) fn named(&self, task: &Segment, topology: &Topology, node: NodeIndex) -> Segment {
+        memory_segment(&self.book().at, task, topology, node)
+    }
+
     /// Records the position of a subgraph after a call.
     pub(crate) fn leave(&self, segment: &Segment, at: CheckpointId) {
         if let Some(call) = self.book().calls.get_mut(&segment.to_string()) {
@@ -93,6 +108,7 @@ impl Memories {
         &self,
         metadata: &mut Map<String, Value>,
         applied: &[AppliedTask],
+        topology: &Topology,
     ) -> Vec<MemoryCall> {
         let mut book = self.book();
         let Book { at, left, calls, .. } = &mut *book;
@@ -103,7 +119,9 @@ impl Memories {
         let mut unknown = Vec::new();
         if !calls.is_empty() {
             for (name, call) in mem::take(calls) {
-                let is_author = |task: &AppliedTask| task.slot == call.slot && task.node == call.segment.node;
+                let is_author = |task: &AppliedTask| {
+                    task.slot == call.slot && topology.is_same(&task.node, &call.segment.node)
+                };
                 match call.at {
                     _ if !applied.iter().any(is_author) => {}
                     Some(position) => drop(at.insert(name, position)),

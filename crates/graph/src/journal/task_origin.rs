@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep_checkpoint::{CheckpointMeta, internal::own::ORIGINS};
+use superstep_engine::{Control, NodeIndex, NodeName, Topology};
 
-use crate::CheckpointId;
+use crate::{CheckpointId, ThreadId};
 
 /// The first place of a task, which its key, its questions and the threads of its called graphs are named
 /// after.
@@ -27,8 +28,10 @@ pub(crate) struct Origin {
 #[derive(Clone, Copy)]
 pub(crate) struct QuestionContext<'a> {
     pub(crate) origin: Origin,
-    /// Distinguishes the thread from deleted threads of the same name.
+    /// Distinguishes the thread from others, and from deleted threads of the same name.
     pub(crate) nonce: Option<&'a str>,
+    /// Distinguishes it from others if it has no nonce. `None` in a graph without storage.
+    pub(crate) thread: Option<&'a ThreadId>,
 }
 
 /// The origins of tasks that started at an earlier checkpoint, by slot.
@@ -66,14 +69,35 @@ impl Origins {
     }
 
     /// Returns the occasion of the questions of a task.
-    pub(crate) fn occasion(&self, slot: u32) -> QuestionContext<'_> {
-        QuestionContext { origin: self.get(slot), nonce: self.nonce.as_deref() }
+    pub(crate) fn occasion<'a>(&'a self, slot: u32, thread: &'a ThreadId) -> QuestionContext<'a> {
+        QuestionContext { origin: self.get(slot), nonce: self.nonce.as_deref(), thread: Some(thread) }
     }
 
     /// Returns the place of the calling task in a thread's name.
     pub(crate) fn caller(&self, slot: u32) -> (u32, CheckpointId) {
         let Origin { slot, checkpoint, .. } = self.get(slot);
         (slot, checkpoint)
+    }
+}
+
+/// Returns the names under which tasks of renamed nodes were planned, by slot.
+pub(crate) fn planned_names(topology: &Topology, control: &Control) -> BTreeMap<u32, NodeName> {
+    let planned = (0..).zip(&control.next);
+    let renamed = planned.filter(|(_, name)| topology.present_name(name) != *name);
+    renamed.map(|(slot, name)| (slot, name.clone())).collect()
+}
+
+/// Returns the name that the node of a task had when the task began: that of the checkpoint which planned it. No checkpoint names
+/// the error handler that runs as a task, so that is its first name.
+pub(crate) fn name_at_begin<'a>(
+    topology: &'a Topology,
+    planned: Option<&'a NodeName>,
+    node: NodeIndex,
+) -> &'a NodeName {
+    match planned.filter(|planned| topology.find(planned.as_str()) == Some(node)) {
+        Some(planned) => planned,
+        None if topology.is_handler(node) => topology.first_name(node),
+        None => topology.name(node),
     }
 }
 

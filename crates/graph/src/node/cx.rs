@@ -42,7 +42,7 @@ use crate::{
         recorder::{Recorder, ReplayMode, in_effect},
         replay_script::ReplayCursor,
         supply::RecordedSupply,
-        task_origin::Origin,
+        task_origin::{Origin, name_at_begin},
     },
     node::{
         commit_barrier::CommitBarrier,
@@ -78,6 +78,8 @@ pub(crate) struct TaskCx {
     pub(crate) heartbeat: Option<Arc<Heartbeat>>,
     /// The origin of the task, if it was planned at an earlier checkpoint.
     pub(crate) origin: Option<Origin>,
+    /// The name under which it was planned, if its node has another one now.
+    pub(crate) planned: Option<NodeName>,
     /// The waker of its task, which then reads the queue.
     pub(crate) waker: AtomicWaker,
     /// The store shared by threads, if its calls are observed.
@@ -194,6 +196,11 @@ impl Cx {
     /// Returns the node's name.
     pub fn node(&self) -> &NodeName {
         self.0.run.topology.name(self.0.node)
+    }
+
+    /// Returns the name that the node had when the task began: keys, ids and threads of the task contain it.
+    pub(crate) fn node_at_begin(&self) -> &NodeName {
+        name_at_begin(&self.0.run.topology, self.0.planned.as_ref(), self.0.node)
     }
 
     /// Returns the calling graphs down to this one; empty for an outermost run.
@@ -348,7 +355,7 @@ impl Cx {
     /// Returns the name that distinguishes an error handler from the node whose task it runs; empty for any
     /// other node.
     pub(crate) fn handler(&self) -> String {
-        self.0.failure.as_ref().map_or_else(String::new, |_| format!("!{}", self.node()))
+        self.0.failure.as_ref().map_or_else(String::new, |_| format!("!{}", self.node_at_begin()))
     }
 
     /// Returns a globally unique name of this task, for services with idempotency keys. It is the same for

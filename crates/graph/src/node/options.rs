@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use superstep_engine::OnCancel;
+use superstep_engine::{NodeName, OnCancel};
 
 use crate::Retries;
 
@@ -24,6 +24,7 @@ pub struct NodeOptions {
     pub(crate) max_concurrency: Option<usize>,
     pub(crate) on_cancel: OnCancel,
     pub(crate) deferred: bool,
+    pub(crate) was: Vec<NodeName>,
 }
 
 impl NodeOptions {
@@ -36,6 +37,7 @@ impl NodeOptions {
             max_concurrency: None,
             on_cancel: OnCancel::Drop,
             deferred: false,
+            was: Vec::new(),
         }
     }
 
@@ -78,6 +80,24 @@ impl NodeOptions {
     #[must_use]
     pub fn deferred(self) -> Self {
         Self { deferred: true, ..self }
+    }
+
+    /// Adds a former name of the node, the latest first: stored tasks of that name resume at this node, with their questions,
+    /// answers, effects, attempts and called graphs. Remove it when no thread has such a task any more. No other node may
+    /// have the name, or have had it.
+    ///
+    /// ```
+    /// # use superstep_graph::*;
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Order { paid: bool }
+    /// # let mut graph = StateGraph::<Order>::new("orders");
+    /// let review = graph.add_node("review", async |_: Order, _: Cx| Order::update().paid(true));
+    /// graph.configure(review, NodeOptions::new().was("check"));
+    /// ```
+    #[must_use]
+    pub fn was(mut self, name: &str) -> Self {
+        self.was.push(name.into());
+        self
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     Answers, Checkpointer, Event, OnExisting, OnUnfinished, RunError, RunOptions, State, ThreadId,
     journal::{
         memories::{Bound, head},
-        task_origin::Origins,
+        task_origin::{Origins, planned_names},
     },
     node::routing::Targets,
     run::{
@@ -247,6 +247,7 @@ impl<S: State> Driver<S> {
         answers: &Answers,
     ) -> Result<Begin, RunError> {
         self.items.clone_from(&control.items);
+        self.planned = planned_names(&self.graph.topology, &control);
         let mut begin = fresh(control);
         let (mut waiting, mut lost) = (Vec::new(), Vec::new());
         for RestoredTask { slot, record, update } in tasks {
@@ -287,8 +288,8 @@ impl<S: State> Driver<S> {
                 (TaskRecord::Interrupted { questions, answers, asked, attempts, once, .. }, _) => {
                     begin.records.failed.push((slot, attempts));
                     self.cx.effects.restore(id, once);
-                    let node = node.map_or(name, |node| self.graph.topology.name(node).clone());
-                    waiting.push(WaitingTask { slot, node, questions, answers, asked });
+                    let asks = node.map_or(name, |node| self.asks(slot, node));
+                    waiting.push(WaitingTask { slot, asks, questions, answers, asked });
                 }
                 (TaskRecord::Cancelled { once }, _) => self.cx.effects.restore(id, once),
                 (TaskRecord::Finished { .. } | TaskRecord::Handled { .. }, _) => {}

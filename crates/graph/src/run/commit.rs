@@ -42,7 +42,7 @@ impl<S: State> Driver<S> {
         if let Some(wait) = self.observer.before_commit(self.view(plan), &mut new) {
             wait.await?;
         }
-        let unknown = self.cx.memories.commit(&mut new.metadata, &new.applied);
+        let unknown = self.cx.memories.commit(&mut new.metadata, &new.applied, &self.graph.topology);
         if !unknown.is_empty() {
             self.add_abandoned(unknown, &mut new.metadata).await?;
         }

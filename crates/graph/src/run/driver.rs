@@ -6,6 +6,7 @@ use std::{
     any::Any,
     collections::BTreeMap,
     future::{Future as _, poll_fn},
+    iter, mem,
     pin::{Pin, pin},
     sync::{
         Arc, OnceLock,
@@ -159,8 +160,8 @@ pub(super) struct Driver<S: State> {
     pub(super) done: Vec<Option<FinishedTask<S>>>,
     /// The slots of those whose records are due, if their superstep does not end first.
     pub(super) ended: Vec<u32>,
-    /// Cache entries to insert after the superstep commits.
-    pub(super) cache_inserts: Vec<(NodeIndex, Missing, Written<S>)>,
+    /// Cache entries of this superstep's tasks, by slot, to insert once their results are accepted.
+    pub(super) cache_inserts: Vec<(u32, NodeIndex, Missing, Written<S>)>,
     /// The cache entries of committed supersteps that are not in the store yet.
     pub(super) cache_puts: Vec<(NodeIndex, Operation)>,
     /// The results of this superstep's tasks that were found in the store, by slot.
@@ -189,6 +190,8 @@ pub(super) struct Driver<S: State> {
     pub(super) inside: Option<NestedContext<S>>,
     /// The origins of this superstep's tasks that an external update left pending.
     pub(super) origins: CarriedOrigins,
+    /// The names under which tasks of renamed nodes were planned, by slot.
+    pub(super) planned: BTreeMap<u32, NodeName>,
     /// The stored records of running tasks without the results of their effects, by slot.
     pub(super) started: BTreeMap<u32, TaskRecord>,
     /// The items of this superstep's workers, by slot, as JSON.
@@ -269,6 +272,7 @@ impl<S: State> Driver<S> {
             last_step: 0,
             inside: None,
             origins: CarriedOrigins::new(),
+            planned: BTreeMap::new(),
             started: BTreeMap::new(),
             items: BTreeMap::new(),
             written: ChannelSet::EMPTY,
@@ -317,8 +321,7 @@ impl<S: State> Driver<S> {
             wait.await?;
         }
         let restored = Run::restore(self.graph.topology.clone(), &control, records, limits);
-        let mut run =
-            restored.map_err(|error| RunError::Restore { graph: self.graph.name.clone(), error })?;
+        let run = restored.map_err(|error| RunError::Restore { graph: self.graph.name.clone(), error })?;
         if let Some(first) = first {
             self.checkpoint(first, None).await?;
         }
@@ -329,18 +332,21 @@ impl<S: State> Driver<S> {
             writer.begin(config.durability);
         }
         let limit = config.max_concurrency.unwrap_or(usize::MAX).max(1);
-        let mut tasks = Tasks::new(limit, self.graph.limits.iter().copied());
+        let tasks = Tasks::new(limit, self.graph.limits.iter().copied());
         self.stage();
-        let ended = self.supersteps(&mut run, &mut tasks, config).await;
-        self.release();
+        let mut active = ActiveRun { driver: self, run, tasks, is_over: false };
+        let ActiveRun { driver, run, tasks, is_over } = &mut active;
+        let ended = driver.supersteps(run, tasks, config).await;
+        driver.release();
         let (dropped, over) = tasks.stop().await;
-        self.cx.effects.close();
-        self.cx.commit_barrier.close();
-        self.cx.background.finish().await;
-        self.last_step = run.task(0).step;
-        self.stage();
-        let ended = self.store_end(&run, ended, dropped, over).await;
-        self.release();
+        *is_over = true;
+        driver.cx.effects.close();
+        driver.cx.commit_barrier.close();
+        driver.cx.background.finish().await;
+        driver.last_step = run.task(0).step;
+        driver.stage();
+        let ended = driver.store_end(run, ended, dropped, over).await;
+        driver.release();
         ended
     }
 
@@ -357,6 +363,7 @@ impl<S: State> Driver<S> {
                 dropped.extend(self.record_over(over).await?);
                 self.record_stop(run, &[], "", &dropped).await?;
                 self.flush().await?;
+                self.cache_finished().await?;
                 self.observer.ended(self.view(None), None);
                 Ok(status)
             }
@@ -366,6 +373,8 @@ impl<S: State> Driver<S> {
                 let Refused { error, blamed } = *refused;
                 self.record_stop(run, &blamed, &chain(&error), &dropped).await?;
                 self.flush().await?;
+                // The failure of the run is reported, and another one stores what is missing.
+                let _ = self.cache_finished().await;
                 Err(error.into())
             }
             Err(stop) => Err(stop),
@@ -616,10 +625,30 @@ impl<S: State> Driver<S> {
             failure: self.failures.get(&task.id.slot).cloned(),
             heartbeat,
             origin: self.origins.get(&task.id.slot).copied(),
+            planned: self.planned.get(&task.id.slot).cloned(),
             waker: AtomicWaker::new(),
             observed_store: OnceLock::new(),
         }));
         RunTask::new(task, compiled, self.state.clone(), cx, lookup)
+    }
+}
+
+/// A run whose nodes execute. If it is dropped then, it stores the results of effects that are known.
+struct ActiveRun<'d, S: State> {
+    driver: &'d mut Driver<S>,
+    run: Run,
+    tasks: Tasks<S>,
+    /// `true` once no node executes.
+    is_over: bool,
+}
+
+impl<S: State> Drop for ActiveRun<'_, S> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // No node has an effect after this.
+            drop(mem::replace(&mut self.tasks, Tasks::new(0, iter::empty())));
+            self.driver.store_known_effects(&self.run);
+        }
     }
 }
 

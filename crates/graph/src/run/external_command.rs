@@ -8,10 +8,10 @@ use super::{
     targets::recorded_targets,
 };
 use crate::{
-    Answers, Command, Question, RunError, RunOptions, State,
+    Answers, Command, Question, RunError, RunOptions, State, ThreadId,
     journal::{
         interrupts::{PendingQuestion, into_pending},
-        task_origin::{Origins, QuestionContext, with_origins},
+        task_origin::{Origins, with_origins},
     },
     node::{output::Goto, routing::Targets},
     run::{
@@ -40,8 +40,10 @@ impl<S: State> Driver<S> {
         }
         self.check_led(&meta.control, tasks.iter().filter(|_| live))?;
         let also = self.destinations(command.goto)?;
+        let thread = self.writer.as_ref().expect("only a stored thread takes a command").stored_in().1;
         let mut answers = config.answers.resolve(&questions(
             &graph.topology,
+            thread,
             &meta,
             // A fork's tasks ask anew.
             tasks.iter().filter(|_| live).map(|task| (task.slot, &task.record)),
@@ -63,10 +65,10 @@ impl<S: State> Driver<S> {
             let Some(stored) = answers.remove(before) else { continue };
             let (asks, questions) = task.record.questions(&after.next[task.slot as usize], &graph.topology);
             let Some(origin) = origins.get(&task.slot) else { continue };
-            let nonce = self.writer.as_ref().and_then(|writer| writer.nonce());
-            let began = QuestionContext { origin: *origin, nonce };
-            for pending in
-                questions.iter().map(|question| into_pending(question.clone(), began, asks.clone()))
+            let began = self.occasion(*origin);
+            for pending in questions
+                .iter()
+                .map(|question| into_pending(question.clone(), began, asks, &self.graph.topology))
             {
                 if let Some(stored) = stored.get(&pending.key) {
                     translated = translated.answer(pending.interrupt.id, stored.answer.clone());
@@ -151,6 +153,7 @@ impl<S: State> Driver<S> {
 /// Returns the questions of a checkpoint's tasks, with their slots.
 pub(super) fn questions<'a>(
     topology: &Topology,
+    thread: &ThreadId,
     meta: &CheckpointMeta,
     records: impl Iterator<Item = (u32, &'a TaskRecord)>,
 ) -> Vec<(u32, PendingQuestion)> {
@@ -158,8 +161,8 @@ pub(super) fn questions<'a>(
     for (slot, record) in records {
         let Some(node) = meta.control.next.get(slot as usize) else { continue };
         let (asks, questions) = record.questions(node, topology);
-        let began = origins.occasion(slot);
-        let ask = |question: &Question| (slot, into_pending(question.clone(), began, asks.clone()));
+        let began = origins.occasion(slot, thread);
+        let ask = |question: &Question| (slot, into_pending(question.clone(), began, asks, topology));
         pending.extend(questions.iter().map(ask));
     }
     pending

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use superstep_checkpoint::{AppliedTask, CheckpointMeta, Commit, RecordedTarget, Source, TaskRecord};
-use superstep_engine::{Before, ChannelSet, Control, END, EngineError, NodeIndex, NodeName, START, Target};
+use superstep_engine::{
+    Before, ChannelSet, Control, END, EngineError, NodeIndex, NodeName, START, Target, Topology,
+};
 use superstep_state::{RawJson, StoredUpdate, internal::fold};
 
 use crate::{
@@ -221,7 +223,7 @@ impl<S: State> Change<S> {
                 tasks.extend(finished);
             }
             if tasks.len() > updates && !ends {
-                let tasks = tasks.iter().map(|slot| self.shown(graph, *slot)).collect();
+                let tasks = tasks.iter().map(|slot| self.shown(graph, thread, *slot)).collect();
                 let (thread, node) = (thread.clone(), graph.topology.name(node).clone());
                 return Err(RunError::UnclearUpdate {
                     thread,
@@ -233,7 +235,9 @@ impl<S: State> Change<S> {
             }
             taken.extend(tasks);
             if let Some(before) = &mut self.before {
-                before.deferred.retain(|name| name != graph.topology.name(node));
+                let is_other = |name: &NodeName| graph.topology.find(name.as_str()) != Some(node);
+                before.deferred.retain(is_other);
+                before.held.retain(|name, _| is_other(name));
             }
         }
         self.ended.retain(|task| !taken.contains(&task.slot));
@@ -266,21 +270,21 @@ impl<S: State> Change<S> {
     /// Returns the tasks of a node that have finished since the parent, including those that it ran as an
     /// error handler, or its error handler ran, by slot.
     fn finished(&self, graph: &Inner<S>, node: NodeIndex) -> Vec<u32> {
-        let name = graph.topology.name(node);
         let next = |slot: u32| self.before.as_ref().and_then(|before| before.next.get(slot as usize));
-        let own = |task: &&EndedTask<S>| task.node == node || next(task.slot) == Some(name);
+        let planned = |slot| next(slot).and_then(|name| graph.topology.find(name.as_str()));
+        let own = |task: &&EndedTask<S>| task.node == node || planned(task.slot) == Some(node);
         self.ended.iter().filter(own).map(|task| task.slot).collect()
     }
 
     /// Returns the unfinished tasks of a node, including those that it runs as an error handler, by slot.
     fn unfinished(&self, graph: &Inner<S>, node: NodeIndex) -> Vec<u32> {
-        let name = graph.topology.name(node);
         let handler = |task: &&RestoredTask<S>| match &task.record {
             TaskRecord::Handled { failure, .. } => failure.handler(&graph.topology) == Some(node),
             _ => false,
         };
         let next = self.before.iter().flat_map(|before| &before.next);
-        let own = (0..).zip(next).filter(|(_, next)| *next == name).map(|(slot, _)| slot);
+        let is_own = |next: &NodeName| graph.topology.find(next.as_str()) == Some(node);
+        let own = (0..).zip(next).filter(|(_, next)| is_own(next)).map(|(slot, _)| slot);
         let mut slots: Vec<u32> =
             own.chain(self.pending.iter().filter(handler).map(|task| task.slot)).collect();
         slots.retain(|slot| !self.done.contains(slot) && self.ended.iter().all(|task| task.slot != *slot));
@@ -288,14 +292,14 @@ impl<S: State> Change<S> {
     }
 
     /// Describes an unfinished task for an error: its place, and the ids of its questions.
-    fn shown(&self, graph: &Inner<S>, slot: u32) -> String {
+    fn shown(&self, graph: &Inner<S>, thread: &ThreadId, slot: u32) -> String {
         let (next, origins) = (self.before.iter().flat_map(|before| &before.next), self.origins.as_ref());
         let node = next.clone().nth(slot as usize);
         let task = self.pending.iter().find(|task| task.slot == slot);
         let ids = node.zip(task).zip(origins).map(|((node, task), origins)| {
             let (asks, questions) = task.record.questions(node, &graph.topology);
             let id = |question: &Question| {
-                into_interrupt(question.clone(), origins.occasion(slot), asks.clone()).id
+                into_interrupt(question.clone(), origins.occasion(slot, thread), asks, &graph.topology).id
             };
             questions.iter().map(id).collect::<Vec<_>>()
         });
@@ -427,18 +431,25 @@ impl<S: State> Change<S> {
         let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item.as_str().into());
         let sent = still.chain(also.items).chain(items).collect();
         control.items = targets::items(control.next.len(), sent);
+        let moved = |before: &Control, slot| moved(&graph.topology, before, &done, &control, slot);
         let carry = |task: RestoredTask<S>| {
             let before = before.as_ref().filter(|_| !done.contains(&task.slot))?;
-            let slot = moved(before, &done, &control, task.slot)?;
+            let slot = moved(before, task.slot)?;
             Some((task.slot, RestoredTask { slot, ..task }))
         };
         let carried = pending.into_iter().filter_map(carry).collect();
         let stay =
             before.iter().flat_map(|before| (0..).zip(&before.next).map(move |(slot, _)| (before, slot)));
         let began = stay.filter(|(_, slot)| !done.contains(slot)).filter_map(|(before, slot)| {
-            Some((moved(before, &done, &control, slot)?, origins.as_ref()?.get(slot)))
+            let origin = origins.as_ref().map(|origins| origins.get(slot));
+            Some((moved(before, slot)?, before.next.get(slot as usize)?, origin))
         });
-        let origins = began.collect();
+        let began: Vec<_> = began.collect();
+        let origins = began.iter().filter_map(|(slot, _, origin)| Some((*slot, (*origin)?))).collect();
+        // What belongs to them contains the names that their nodes had when they began.
+        for (slot, name, _) in began {
+            control.next[slot as usize].clone_from(name);
+        }
         Changed { state, control, applied, carried, origins }
     }
 }
@@ -466,13 +477,13 @@ impl<S: State> Changed<S> {
 /// finished.
 ///
 /// Tasks with an item come last, earlier ones first; other tasks exist once for each node.
-fn moved(before: &Control, done: &[u32], after: &Control, slot: u32) -> Option<u32> {
+fn moved(topology: &Topology, before: &Control, done: &[u32], after: &Control, slot: u32) -> Option<u32> {
     let pulled = after.next.len() - after.items.len();
     let new = if before.items.contains_key(&slot) {
         pulled + before.items.range(..slot).filter(|(other, _)| !done.contains(other)).count()
     } else {
         let name = before.next.get(slot as usize)?;
-        after.next[..pulled].iter().position(|next| next == name)?
+        after.next[..pulled].iter().position(|next| topology.is_same(next, name))?
     };
     u32::try_from(new).ok()
 }

@@ -36,7 +36,7 @@ impl<S: State> Driver<S> {
         let blame = |error| Stop::from(Refused { error, blamed: vec![slot] });
         let cached = matches!(lookup, Lookup::Hit);
         let cache_insert = match lookup {
-            Lookup::Miss(missing) => Some(Box::new((task.node, *missing, written.clone()))),
+            Lookup::Miss(missing) => Some(Box::new((slot, task.node, *missing, written.clone()))),
             Lookup::None | Lookup::Hit => None,
         };
         let Written { update, goto, went } = written;
@@ -126,7 +126,7 @@ impl<S: State> Driver<S> {
         // These are usually empty, and taking or clearing an empty one has a cost.
         if !self.cache_inserts.is_empty() {
             // Only accepted results, because others would be rejected again and again.
-            for (node, missing, written) in std::mem::take(&mut self.cache_inserts) {
+            for (_, node, missing, written) in std::mem::take(&mut self.cache_inserts) {
                 self.keep_cached(node, missing, written);
             }
         }
@@ -148,6 +148,9 @@ impl<S: State> Driver<S> {
         }
         if !self.origins.is_empty() {
             self.origins.clear();
+        }
+        if !self.planned.is_empty() {
+            self.planned.clear();
         }
         if self.done.iter().flatten().any(|done| !done.items.is_empty()) {
             let sent = self.done.iter_mut().flatten().flat_map(|done| done.items.drain(..)).collect();

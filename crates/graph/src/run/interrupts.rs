@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use superstep_engine::{Control, Input, NodeName, Run, Task, TaskId};
+use superstep_engine::{Control, Input, NodeIndex, NodeName, Run, Task, TaskId};
 use superstep_state::RawJson;
 
 use super::{
@@ -17,7 +17,7 @@ use crate::{
             PendingQuestion, Refusal, RepeatedQuestion, Resolved, StoredAnswer, WaitReason, answer_key,
             call_of, into_interrupt, into_pending, replacing, waiting_record,
         },
-        task_origin::{Origin, QuestionContext},
+        task_origin::{Origin, QuestionContext, name_at_begin},
     },
     run::thread_writer::ThreadWriter,
 };
@@ -25,7 +25,8 @@ use crate::{
 /// A waiting task, from its record.
 pub(super) struct WaitingTask {
     pub(super) slot: u32,
-    pub(super) node: NodeName,
+    /// The name of its node when it began.
+    pub(super) asks: NodeName,
     pub(super) questions: Vec<Question>,
     pub(super) answers: BTreeMap<String, RawJson>,
     /// The questions of the answers.
@@ -45,21 +46,21 @@ impl<S: State> Driver<S> {
             Err(error) => return Ok(self.fail_task(run, task, error).await?),
         };
         let (step, slot) = (task.id.step, task.id.slot);
-        let node = self.graph.topology.name(task.node).clone();
+        let topology = self.graph.topology.clone();
+        let (node, asks) = (topology.name(task.node).clone(), self.asks(slot, task.node));
         let mut answers = self.cx.interrupts.answers_of(task.id);
         let (mut questions, mut refused, mut stopped) = (Vec::new(), None, Input::Stopped(task.id));
         for reason in reasons {
             questions.push(match reason {
                 WaitReason::Question(question) => self.compared(task, question),
                 WaitReason::Refused { mut question, why } => {
-                    let (nonce, origin) = (self.nonce(), self.began(task.id));
-                    let began = QuestionContext { origin, nonce: nonce.as_deref() };
+                    let began = self.occasion(self.began(task.id));
                     let answered = answers.remove(&answer_key(&question)).and_then(|it| it.question);
                     if let Some(answered) = &answered {
-                        replacing(&mut question, answered, began, &node);
+                        replacing(&mut question, answered, began, (&asks, &topology));
                     }
                     let Interrupt { id, node, key, .. } =
-                        into_interrupt(question.clone(), began, node.clone());
+                        into_interrupt(question.clone(), began, &asks, &topology);
                     self.rejected = Some(id.clone());
                     refused = Some(match why {
                         Refusal::BadType(source) => RunError::BadAnswer { node, step, key, source },
@@ -141,9 +142,13 @@ impl<S: State> Driver<S> {
         let key = answer_key(&question);
         let open = self.open_questions.get(&task.id.slot).into_iter().flatten();
         if let Some(before) = open.into_iter().find(|before| answer_key(before) == key) {
-            let nonce = self.nonce();
-            let began = QuestionContext { origin: self.began(task.id), nonce: nonce.as_deref() };
-            replacing(&mut question, before, began, self.graph.topology.name(task.node));
+            let began = self.occasion(self.began(task.id));
+            replacing(
+                &mut question,
+                before,
+                began,
+                (&self.asks(task.id.slot, task.node), &self.graph.topology),
+            );
         }
         question
     }
@@ -162,10 +167,9 @@ impl<S: State> Driver<S> {
         let (error, once) = (None, self.cx.effects.results(task.id));
         let record = waiting_record(questions.clone(), answers, task.attempt - 1, error, once);
         self.store_record(slot, record.handled(self.failure_of(slot))).await?;
-        let nonce = self.nonce();
-        let began = QuestionContext { origin: self.began(task.id), nonce: nonce.as_deref() };
-        let node = self.graph.topology.name(task.node);
-        let ask = |question: Question| into_pending(question, began, node.clone());
+        let began = self.occasion(self.began(task.id));
+        let (asks, topology) = (self.asks(slot, task.node), &self.graph.topology);
+        let ask = |question: Question| into_pending(question, began, &asks, topology);
         let pending: Vec<PendingQuestion> = questions.into_iter().map(ask).collect();
         let interrupts = pending.iter().map(|question| question.interrupt.clone()).collect();
         self.waiting.insert(slot, pending);
@@ -180,18 +184,18 @@ impl<S: State> Driver<S> {
         answers: &Answers,
     ) -> Result<(), RunError> {
         let (step, mut pending) = (begin.control.step + 1, Vec::new());
-        let nonce = self.nonce();
         for task in &waiting {
-            let origin = self.began(TaskId { step, slot: task.slot });
-            let began = QuestionContext { origin, nonce: nonce.as_deref() };
-            let ask =
-                |question: &Question| (task.slot, into_pending(question.clone(), began, task.node.clone()));
+            let began = self.occasion(self.began(TaskId { step, slot: task.slot }));
+            let topology = &self.graph.topology;
+            let ask = |question: &Question| {
+                (task.slot, into_pending(question.clone(), began, &task.asks, topology))
+            };
             pending.extend(task.questions.iter().map(ask));
         }
         let inside = self.callers_answers(step, &pending);
         let mut fresh = inside.map_or_else(|| answers.resolve(&pending), Ok)?;
         let (answered, mut interrupts) = (!fresh.is_empty(), Resolved::new());
-        for WaitingTask { slot, node, mut questions, answers, asked: mut answered_questions } in waiting {
+        for WaitingTask { slot, asks, mut questions, answers, asked: mut answered_questions } in waiting {
             let new = fresh.remove(&slot).unwrap_or_default();
             if new.is_empty() && answered && !questions.is_empty() {
                 begin.records.interrupted.push(slot);
@@ -213,7 +217,7 @@ impl<S: State> Driver<S> {
                 Ok((key, answered))
             });
             let known: serde_json::Result<BTreeMap<_, _>> = known.collect();
-            let mut known = known.map_err(|error| self.unreadable_answers(&node, error))?;
+            let mut known = known.map_err(|error| self.unreadable_answers(&asks, error))?;
             let is_new = !new.is_empty();
             known.extend(new);
             if is_new {
@@ -235,9 +239,18 @@ impl<S: State> Driver<S> {
         self.origins.get(&slot).copied().unwrap_or(Origin { checkpoint, since_ms, step, slot })
     }
 
-    /// Returns the nonce of the thread, which its questions are named after, too.
-    fn nonce(&self) -> Option<String> {
-        self.writer.as_ref().and_then(|writer| writer.nonce()).map(str::to_owned)
+    /// Returns the name that the questions of a task have: that of its node when it began.
+    pub(super) fn asks(&self, slot: u32, node: NodeIndex) -> NodeName {
+        name_at_begin(&self.graph.topology, self.planned.get(&slot), node).clone()
+    }
+
+    /// Returns the occasion of the questions of a task with this origin.
+    pub(super) fn occasion(&self, origin: Origin) -> QuestionContext<'_> {
+        let (nonce, thread) = match &self.writer {
+            Some(writer) => (writer.nonce(), Some(writer.stored_in().1)),
+            None => (None, None),
+        };
+        QuestionContext { origin, nonce, thread }
     }
 
     fn unreadable_answers(&self, node: &NodeName, error: serde_json::Error) -> RunError {

@@ -7,7 +7,7 @@ pub(crate) mod breakpoints;
 pub(crate) mod commit;
 pub(crate) mod conflicts;
 pub(crate) mod driver;
-pub(crate) mod durability;
+mod durability;
 pub(crate) mod emit;
 pub(crate) mod external_command;
 pub(crate) mod external_update;

@@ -244,9 +244,10 @@ impl Cx {
     ) -> Result<Call<T>, CallError> {
         let run = &*self.0.run;
         let Origin { checkpoint, slot, .. } = self.origin();
-        let task = Segment { node: self.node().clone(), task: Some((slot, checkpoint)), key: key.to_owned() };
+        let node = self.node_at_begin().clone();
+        let task = Segment { node, task: Some((slot, checkpoint)), key: key.to_owned() };
         let own = graph.persistence() == Persistence::PerNode;
-        let segment = if own { Segment { task: None, ..task.clone() } } else { task.clone() };
+        let segment = if own { run.memories.named(&task, &run.topology, self.0.node) } else { task.clone() };
         let thread = run.scope.place.as_ref().filter(|_| graph.persistence() != Persistence::Ephemeral);
         let thread = thread.map(|(checkpointer, thread)| (checkpointer.clone(), thread.child(&segment)));
         let breakpoints = self.breakpoints();

@@ -46,7 +46,7 @@ impl<S: State> Driver<S> {
         for id in ends.map(|meta| meta.id).take(BRANCHES).chain(at) {
             let Some(loaded) = checkpointer.load(thread, Some(id)).await? else { continue };
             let records = loaded.tasks.iter().map(|(slot, record)| (*slot, record));
-            let pending = questions(&self.graph.topology, &loaded.meta, records);
+            let pending = questions(&self.graph.topology, thread, &loaded.meta, records);
             if pending
                 .iter()
                 .any(|(_, question)| question.interrupt.id == name || question.interrupt.key == name)

@@ -1,13 +1,21 @@
 //! The records of tasks of an incomplete superstep, so that they need not run again.
 
-use std::{collections::BTreeMap, error::Error, mem, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    mem,
+    sync::Arc,
+    task::{Context, Waker},
+};
 
+use futures::FutureExt as _;
 use serde_json::Value;
 use superstep_checkpoint::TaskRecord;
 use superstep_engine::{Control, Report, Run, Task, TaskId};
 use superstep_state::{RawJson, StoredUpdate, chain, reduce};
+use tokio::runtime::Handle;
 
-use super::{driver::Driver, fail::node_failure, trace};
+use super::{driver::Driver, fail::node_failure, finish::DueSnapshot, trace};
 use crate::{
     NodeError, NodeFailure, Question, RunError, State,
     journal::{
@@ -184,23 +192,28 @@ impl<S: State> Driver<S> {
 
     /// Folds the writes of an incomplete superstep, as [`Thread::state`](crate::Thread::state) does.
     pub(super) fn fold_early(&mut self) {
+        let updates: Vec<_> = self.accepted().into_values().collect();
+        if let (false, Ok(state)) = (updates.is_empty(), reduce(&self.state, updates)) {
+            self.state = state;
+        }
+    }
+
+    /// Returns the updates of finished tasks that their incomplete superstep does not refuse, by slot.
+    pub(super) fn accepted(&self) -> BTreeMap<u32, S::Update> {
         let name = |done: &Option<FinishedTask<S>>| match done {
             Some(done) => self.graph.topology.name(done.node).clone(),
             None => "?".into(),
         };
         let control = Control::new(self.last_step - 1, self.done.iter().map(name).collect());
-        let done = (0..).zip(self.done.drain(..));
+        let done = (0..).zip(&self.done);
         let finished =
             || TaskRecord::Finished { update: StoredUpdate::empty(), targets: Vec::new(), failure: None };
         let done = done.filter_map(|(slot, done)| {
-            Some(RestoredTask { slot, record: finished(), update: Some(done?.update?) })
+            Some(RestoredTask { slot, record: finished(), update: Some(done.as_ref()?.update.clone()?) })
         });
         let mut tasks: Vec<_> = done.collect();
         set_back_refused(&self.graph.topology, &control, &self.state, &mut tasks);
-        let updates: Vec<_> = tasks.into_iter().filter_map(|task| task.update).collect();
-        if let (false, Ok(state)) = (updates.is_empty(), reduce(&self.state, updates)) {
-            self.state = state;
-        }
+        tasks.into_iter().filter_map(|task| Some((task.slot, task.update?))).collect()
     }
 
     /// Stores that a task stopped before its end.
@@ -330,6 +343,37 @@ impl<S: State> Driver<S> {
         }
         self.cx.effects.is_stored(task, names);
         Ok(())
+    }
+
+    /// Stores the results of effects that the nodes of a dropped run still wait to see stored: now, or, if the checkpointer has to
+    /// wait, in a task of its own, which has the thread's lease until then. Those of a called graph are its caller's as well.
+    pub(super) fn store_known_effects(&mut self, run: &Run) {
+        let Some(mut writer) = self.writer.take_if(|writer| writer.has_lease()) else { return };
+        let tasks = self.cx.effects.ahead();
+        let tasks = tasks.into_iter().filter(|task| !self.waiting.contains_key(&task.slot));
+        let record = |task| {
+            let failed = run.failures(task)?;
+            Some((task.slot, self.started_record(task, failed, self.cx.effects.results(task))))
+        };
+        let records: Vec<_> = tasks.filter_map(record).collect();
+        if records.is_empty() {
+            return;
+        }
+        let state = self.held.take().unwrap_or_else(|| self.state.clone());
+        let mut storing = async move {
+            let stored = async {
+                writer.record(records).await?;
+                writer.flush(|step| DueSnapshot { state: &state, step }, false).await
+            };
+            if let Err(error) = stored.await {
+                trace::effects_lost(&error);
+            }
+        }
+        .boxed();
+        let is_stored = storing.poll_unpin(&mut Context::from_waker(Waker::noop())).is_ready();
+        if let (false, Ok(runtime)) = (is_stored, Handle::try_current()) {
+            runtime.spawn(storing);
+        }
     }
 
     pub(super) async fn store_record(&mut self, slot: u32, record: TaskRecord) -> Result<(), RunError> {

@@ -334,16 +334,21 @@ pub(super) fn restore<S: State>(
         let read = reader.snapshot(&snapshot);
         read.map_err(|(channel, unfit)| refuse(format!("channel `{channel}`"), unfit))?;
     }
-    for updates in commits {
+    let last = commits.len().saturating_sub(1);
+    for (nth, updates) in commits.into_iter().enumerate() {
         // Inputs and forks fold no updates, so that ephemeral values wait for their superstep.
         let folded = !updates.is_empty();
         if folded {
             reader.begin_superstep().map_err(|unfit| refuse("an update".into(), unfit))?;
         }
         let mut bytes = 0;
-        for update in updates {
+        for (position, update) in updates.into_iter().enumerate() {
             bytes += update.bytes();
-            reader.update(&update).map_err(|unfit| refuse("an update".into(), unfit))?;
+            let what = || match applied.get(position).filter(|_| nth == last) {
+                Some((_, node)) => format!("an update of node `{node}`"),
+                None => "an update".to_owned(),
+            };
+            reader.update(&update).map_err(|unfit| refuse(what(), unfit))?;
         }
         since_snapshot.count(folded, bytes);
     }
@@ -381,7 +386,7 @@ pub(crate) async fn left_by<S: State>(
     let (meta, tasks) = restored;
     let finished = tasks.iter().filter(|task| task.update.is_some() && is_kept(task));
     let finished = finished.map(|task| (task.slot, task.author(topology, &meta.control)));
-    left_by_slots(checkpointer, thread, meta, &finished.collect::<Vec<_>>()).await
+    left_by_slots(checkpointer, thread, topology, meta, &finished.collect::<Vec<_>>()).await
 }
 
 /// Like [`left_by`], for the finished tasks in these slots, each with the author of its update. The node of a task that its
@@ -389,6 +394,7 @@ pub(crate) async fn left_by<S: State>(
 pub(crate) async fn left_by_slots(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,
+    topology: &Topology,
     meta: &CheckpointMeta,
     finished: &[(u32, NodeName)],
 ) -> Result<Bound, CheckpointError> {
@@ -403,7 +409,7 @@ pub(crate) async fn left_by_slots(
         if segment.task.is_some() {
             continue;
         }
-        for (slot, _) in finished.iter().filter(|(_, author)| *author == segment.node) {
+        for (slot, _) in finished.iter().filter(|(_, author)| topology.is_same(author, &segment.node)) {
             if let Some(at) = after_call(checkpointer, &child, origins.caller(*slot)).await? {
                 left.insert(segment.to_string(), at);
             }

@@ -114,7 +114,7 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Retains a result of a committed superstep in the cache of its node; [`store_cached`](Self::store_cached) stores it.
+    /// Retains an accepted result in the cache of its node; [`store_cached`](Self::store_cached) stores it.
     pub(super) fn keep_cached(&mut self, node: NodeIndex, missing: Missing, written: Written<S>) {
         let graph = self.graph.clone();
         let Some(cache) = &graph.nodes[node.position()].cache else { return };
@@ -128,6 +128,20 @@ impl<S: State> Driver<S> {
             self.cache_puts.push((node, Operation::Put { namespace, key, value, options }));
         }
         cache.keep(missing, written, until_ms);
+    }
+
+    /// Caches the accepted results of a superstep that the run does not complete: another run does not execute its tasks again.
+    pub(super) async fn cache_finished(&mut self) -> Result<(), RunError> {
+        if self.cache_inserts.is_empty() {
+            return Ok(());
+        }
+        let accepted = self.accepted();
+        for (slot, node, missing, written) in mem::take(&mut self.cache_inserts) {
+            if accepted.contains_key(&slot) {
+                self.keep_cached(node, missing, written);
+            }
+        }
+        self.store_cached().await
     }
 
     /// Stores the retained results.

@@ -6,7 +6,7 @@ use std::{any::Any, sync::Arc};
 
 use futures::future::BoxFuture;
 use superstep_checkpoint::{CheckpointMeta, Segment};
-use superstep_engine::ChannelSet;
+use superstep_engine::{ChannelSet, NodeName};
 
 use crate::{
     Checkpointer, CompiledGraph, RunError, State, ThreadId,
@@ -109,11 +109,18 @@ pub(crate) async fn find<T: State>(
         Persistence::PerTask => {
             // As in `Thread::state`, a task in a conflict is pending.
             set_back_refused(&inner.topology, &meta.control, &state, &mut tasks);
-            let slot = pending(&meta, &tasks, &name).map_err(refuse)?;
-            Some(Origins::of(&meta).caller(slot))
+            let slot = pending(&meta, &tasks, |next| inner.topology.find(next.as_str()) == Some(node));
+            Some(slot.map_err(refuse)?)
         }
     };
-    let segment = Segment { node: inner.topology.name(node).clone(), task, key: String::new() };
+    let planned = task.and_then(|slot| meta.control.next.get(slot as usize));
+    let planned = planned.unwrap_or_else(|| inner.topology.name(node)).clone();
+    let task = task.map(|slot| Origins::of(&meta).caller(slot));
+    let segment = Segment { node: planned, task, key: String::new() };
+    let segment = match task {
+        Some(_) => segment,
+        None => memories::memory_segment(&memories::bound(&meta), &segment, &inner.topology, node),
+    };
     let thread = from.thread.child(&segment);
     let at = match task {
         Some(_) => At::Head,
@@ -122,13 +129,13 @@ pub(crate) async fn find<T: State>(
     subgraph.find(state, (thread, at), down).await
 }
 
-/// Returns the slot of a node's first unfinished task. The subgraph of a finished one is not read any more.
+/// Returns the slot of the first unfinished task of a node. The subgraph of a finished one is not read any more.
 fn pending<S: State>(
     meta: &CheckpointMeta,
     tasks: &[RestoredTask<S>],
-    node: &str,
+    is_of: impl Fn(&NodeName) -> bool,
 ) -> Result<u32, &'static str> {
-    let slots = (0u32..).zip(&meta.control.next).filter(|(_, next)| next.as_str() == node);
+    let slots = (0u32..).zip(&meta.control.next).filter(|(_, next)| is_of(next));
     let is_finished = |slot: u32| tasks.iter().any(|task| task.slot == slot && task.update.is_some());
     let mut why = "the node is not pending";
     for (slot, _) in slots {

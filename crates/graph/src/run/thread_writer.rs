@@ -141,6 +141,11 @@ impl ThreadWriter {
         matches!(self.writes, Writes::AtExit(_))
     }
 
+    /// Returns whether it writes to the thread of an outermost run.
+    pub(crate) fn has_lease(&self) -> bool {
+        self.lease.is_some()
+    }
+
     /// Starts a new thread.
     pub(crate) async fn begin_thread(&mut self) -> Result<(), RunError> {
         let nonce = self.checkpointer.nonce(&self.thread).await?;

@@ -64,6 +64,11 @@ pub(super) fn not_pruned(error: &RunError) {
     tracing::warn!(error = chain(error), "older checkpoints were not deleted; the next run tries again");
 }
 
+/// Emits that the results of effects of a dropped run could not be stored.
+pub(super) fn effects_lost(error: &RunError) {
+    tracing::warn!(error = chain(error), "results of effects of a dropped run were not stored");
+}
+
 fn failed(span: &Span, kind: &str) {
     span.record("error.type", kind).record("otel.status_code", "ERROR");
 }

@@ -43,17 +43,19 @@ impl<'a> QuestionName<'a> {
 /// Returns the id of a question that a task asks on this occasion.
 ///
 /// The checkpoint is part of the hash, so that an answer on one branch is not valid for the same question on
-/// another. So is the nonce, for the same question of a thread that was deleted and created again.
+/// another. So is the nonce, for the same question of another thread, or of one that was deleted and created again.
 pub(crate) fn marked(
     name: QuestionName<'_>,
     content: &Value,
     began: QuestionContext<'_>,
     node: &NodeName,
 ) -> String {
-    let QuestionContext { origin: Origin { checkpoint, step, slot, .. }, nonce } = began;
+    let QuestionContext { origin: Origin { checkpoint, step, slot, .. }, nonce, thread } = began;
     let mut hash = blake3::Hasher::new();
-    if let Some(nonce) = nonce {
-        hash.update(nonce.as_bytes()).update(&[0]);
+    match (nonce, thread) {
+        (Some(nonce), _) => drop(hash.update(nonce.as_bytes()).update(&[0])),
+        (None, Some(thread)) => drop(hash.update(thread.as_str().as_bytes()).update(&[1])),
+        (None, None) => {}
     }
     hash.update(&checkpoint.0.to_le_bytes());
     let place = match name {

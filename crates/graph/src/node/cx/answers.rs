@@ -23,6 +23,7 @@ pub(crate) struct CallingTask {
     node: NodeName,
     origin: Origin,
     nonce: Option<String>,
+    thread: Option<ThreadId>,
     position: String,
     above: Option<Arc<CallingTask>>,
 }
@@ -66,11 +67,12 @@ impl Cx {
     pub fn interrupt_id(&self, key: &str, question: impl Serialize) -> String {
         let content = encode::to_value(&question).unwrap_or_default();
         let nonce = self.0.run.nonce.get().map(String::as_str);
-        let began = QuestionContext { origin: self.origin(), nonce };
-        let mut id = marked(QuestionName::Key(key), &content, began, self.node());
+        let began = QuestionContext { origin: self.origin(), nonce, thread: self.stored_in() };
+        let mut id = marked(QuestionName::Key(key), &content, began, self.node_at_begin());
         let mut above = self.0.run.scope.caller.as_deref();
         while let Some(caller) = above {
-            let began = QuestionContext { origin: caller.origin, nonce: caller.nonce.as_deref() };
+            let (nonce, thread) = (caller.nonce.as_deref(), caller.thread.as_ref());
+            let began = QuestionContext { origin: caller.origin, nonce, thread };
             id = marked(QuestionName::Within { call: &caller.call, id: &id }, &content, began, &caller.node);
             above = caller.above.as_deref();
         }
@@ -92,13 +94,19 @@ impl Cx {
         format!("{before}/{checkpoint}/{step}.{slot}{}", self.handler())
     }
 
+    /// Returns the thread of this graph, if it is stored.
+    fn stored_in(&self) -> Option<&ThreadId> {
+        self.0.run.scope.place.as_ref().map(|(_, thread)| thread)
+    }
+
     /// Returns the task as the caller of a graph.
     pub(crate) fn as_caller(&self, call: &str) -> CallingTask {
         CallingTask {
             call: call.to_owned(),
-            node: self.node().clone(),
+            node: self.node_at_begin().clone(),
             origin: self.origin(),
             nonce: self.0.run.nonce.get().cloned(),
+            thread: self.stored_in().cloned(),
             position: self.position(),
             above: self.0.run.scope.caller.clone(),
         }

@@ -175,7 +175,7 @@ impl Cx {
     /// Returns the name of the task among those of its run, also after an external update that leaves it pending.
     pub(crate) fn task_name(&self) -> String {
         let TaskId { step, slot } = self.first_task();
-        format!("{}:{step}.{slot}", self.node())
+        format!("{}:{step}.{slot}", self.node_at_begin())
     }
 
     /// Waits until all stored data of the thread survives a power failure as well as a crash. Use it before

@@ -139,6 +139,9 @@ impl Progress {
             if expected.withheld != got.withheld {
                 shown.insert("withheld".to_owned(), json!(control.withheld));
             }
+            if expected.held != got.held {
+                shown.insert("held".to_owned(), json!(control.held));
+            }
             shown.into()
         };
         self.divergence(run, node, At::Route, shown(expected), shown(got))

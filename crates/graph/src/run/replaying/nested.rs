@@ -81,7 +81,7 @@ async fn deviation_of(
     let caller = cx.0.run.scope.cursor.as_ref();
     let at = caller.and_then(|caller| caller.script.place(&caller.thread).0);
     let task = Some((cx.0.task.slot, at.map_or(CheckpointId(0), |at| at.id)));
-    let task = Segment { node: cx.node().clone(), task, key: key.to_owned() };
+    let task = Segment { node: cx.node_at_begin().clone(), task, key: key.to_owned() };
     let called = cursor.script.seek(&cursor.thread, &Value::String(task.to_string())).await?;
     Ok(match called {
         replay_script::CallReplay::Yes => None,
