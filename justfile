@@ -38,6 +38,10 @@ postgres-bench:
 crash-proof runs="1000" seed="15":
     SUPERSTEP_PROOF_RUNS={{runs}} SUPERSTEP_PROOF_SEED={{seed}} cargo test -p superstep-worker --all-features --test worker -- proof::runs --nocapture
 
+# Durability and tampering on superstep and LangGraph, by two kits from PyPI, which it installs the first time.
+kits:
+    python3 crates/cli/benches/kits/run.py target/kits
+
 # Counts instructions under valgrind, and fails if a case needs 3 % more than stored; `--save` stores, `--only WORD` selects.
 instructions *args:
     python3 crates/superstep/benches/instructions.py {{args}}
