@@ -182,7 +182,7 @@ async fn place_with_events(
         }
         let end = match run.outcome().await {
             Ok(end) => sse::Event::default().event("end").data(body(&end).to_string()),
-            Err(error) => sse::Event::default().event("error").data(code(&error)),
+            Err(error) => sse::Event::default().event("error").data(error.code()),
         };
         client.map(|client| client.try_send(end))
     });
@@ -202,7 +202,7 @@ async fn answer(
 
 async fn show(extract::State(service): Shared, Path(id): Path<String>) -> Result<Json<Value>, Refused> {
     let state = service.graph.thread(&*id).state().await?;
-    if state.checkpoint.is_none() {
+    if !state.exists() {
         return Err(Refused::Unknown);
     }
     let waits: Vec<_> = state.tasks.iter().flat_map(|task| &task.interrupts).map(question).collect();
@@ -252,7 +252,7 @@ impl IntoResponse for Refused {
             Self::Failed(error) => {
                 // The client gets the code; the text may name nodes, values and paths.
                 eprintln!("{error:?}");
-                (status(error), code(error))
+                (status(error), error.code())
             }
         };
         let is_temporary = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::CONFLICT].contains(&status);
@@ -263,21 +263,12 @@ impl IntoResponse for Refused {
 
 fn status(error: &RunError) -> StatusCode {
     match error {
-        // The order runs already, or is unfinished.
-        RunError::Checkpoint(CheckpointError::Busy { .. }) | RunError::Unfinished { .. } => {
-            StatusCode::CONFLICT
-        }
-        RunError::EmptyThread { .. } => StatusCode::NOT_FOUND,
-        // It was answered before, or has another type.
-        RunError::UnknownInterrupt { .. } | RunError::BadAnswer { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        _ if error.is_busy() || error.is_unfinished() => StatusCode::CONFLICT,
+        _ if error.is_not_found() => StatusCode::NOT_FOUND,
+        _ if error.is_rejected_answer() || error.is_rejected_input() => StatusCode::UNPROCESSABLE_ENTITY,
         RunError::Checkpoint(_) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
-}
-
-/// The code at the beginning of the error's text, such as `SS118`.
-fn code(error: &RunError) -> String {
-    error.to_string().chars().take_while(|letter| letter.is_ascii_alphanumeric()).collect()
 }
 
 #[tokio::main]

@@ -11,7 +11,7 @@ use std::{
 use futures::FutureExt as _;
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
-use superstep::{Checkpointer, MemoryCheckpointer};
+use superstep::{Checkpointer, MemoryCheckpointer, llm::http::client_builder};
 use tokio::{net::TcpListener, sync::Notify, task::JoinHandle};
 
 #[expect(dead_code, reason = "its `main` takes a fixed port")]
@@ -78,7 +78,8 @@ impl Running {
         let base = format!("http://{}", listener.local_addr().unwrap());
         let serving = axum::serve(listener, service.routes()).into_future();
         let server = tokio::spawn(serving.map(|ended| ended.unwrap()));
-        Self { service, base, client: Client::new(), server }
+        let client = client_builder().unwrap().build().unwrap();
+        Self { service, base, client, server }
     }
 
     async fn post(&self, path: &str, body: Value) -> Response {
