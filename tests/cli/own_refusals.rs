@@ -357,8 +357,9 @@ async fn a_run_continues_nothing_of_a_thread_that_has_no_checkpoints() {
     assert_eq!((&json[1]["thread"], &json[1]["error"]), (&"left".into(), &refused.into()));
     for check in [place.own(&["db", "check"]).await, place.run(&["db", "check"]).await] {
         assert_eq!(check.code, Some(4), "{check:?}");
-        let text = format!("damaged: {refused}\n1 thread and 2 checkpoints are intact; 1 damage\n");
-        assert_eq!(check.stdout, text);
+        let damage = format!("damaged: {refused}\n1 thread and ");
+        assert!(check.stdout.starts_with(&damage), "{check:?}");
+        assert!(check.stdout.ends_with(" are intact; 1 damage\n"), "{check:?}");
     }
     place.run(&["delete", "left", "--yes"]).await.ok();
     place.own(&["db", "check"]).await.ok();
