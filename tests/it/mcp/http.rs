@@ -251,7 +251,7 @@ async fn an_answer_with_too_many_values_is_refused_before_it_takes_memory() {
     let (url, asked) = serve().await;
     let server = McpServer::connect("far", McpConfig::http(url)).await.unwrap();
     let many = format!("[0{}]", ",0".repeat(150_000));
-    let body = format!(r#"{{"result":{{"content":{many}}}}}"#);
+    let body = format!(r#"{{"jsonrpc":"2.0","result":{{"content":{many}}}}}"#);
     let head = "HTTP/1.1 200 yes\r\nconnection: close\r\ncontent-type:";
     let whole = format!("{head} application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     // It is the third request, whose id is 2, and then the fourth.

@@ -116,7 +116,8 @@ async fn an_invalid_response_is_an_error_result_at_once() {
             r#"{"content":[{"type":"hologram","data":"x"}]}"#,
             Ok("[content of kind `hologram` that cannot be read, 30 bytes of JSON, not shown]"),
         ),
-        (r#"{"content":"x"}"#, Err("the server returned what is not a result of a tool: {\"content\":null}")),
+        (r#"{"content":"x"}"#, Ok("x")),
+        (r#"{"content":7}"#, Err("the server returned what is not a result of a tool: {\"content\":7}")),
         ("null", Err("the server returned what is not a result of a tool: null")),
         (r#"{"tools":[],"messages":[],"action":"accept"}"#, Ok("[the server returned no content]")),
     ];
@@ -128,7 +129,10 @@ async fn an_invalid_response_is_an_error_result_at_once() {
         answered(r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"\377!"}]}}"#).await;
     let wanted = "\u{fffd}!\n[the server sent bytes that are not UTF-8; \u{fffd} stands in their place]";
     assert_eq!(text.unwrap(), wanted);
-    assert_eq!(answered(r#"{"id":ID}"#).await, unreadable("it has neither a result nor an error"));
+    assert_eq!(
+        answered(r#"{"jsonrpc":"2.0","id":ID}"#).await,
+        unreadable("it has neither a result nor an error")
+    );
     let cut = answered(r#"{"jsonrpc":"2.0","id":ID,"result":{"content":["#).await;
     assert_eq!(cut, unreadable("EOF while parsing a list at line 1 column 45"));
     let deep = format!(r#"{{"jsonrpc":"2.0","id":ID,"result":{}{}}}"#, "[".repeat(300), "]".repeat(300));
