@@ -20,7 +20,7 @@ pub(super) struct DetectedLoop {
     pub(super) tool: String,
     /// Number of repetitions.
     pub(super) n: usize,
-    /// What is the same in the repeated calls.
+    /// The equal parts of the repeated calls.
     pub(super) same: &'static str,
 }
 

@@ -58,6 +58,9 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Maximum number of settings, grants and answers stored per thread, the newest ones.
 const MAX_ENTRIES: usize = 256;
 
+/// Stands for the interrupt of an answer in a live replay, whose own has another id.
+const REPLAYED: &str = "";
+
 /// The beginning of the name of a database on a server, before its identity.
 const SERVER: &str = "postgres:";
 
@@ -224,8 +227,14 @@ impl Decided {
         decisions: impl IntoIterator<Item = (&'a str, &'a ApprovalRequest, Approval)>,
     ) {
         let thread = self.record().thread.clone();
-        let decisions = decisions.into_iter().filter(|(.., decision)| decision.needs_trust());
+        let decisions: Vec<_> =
+            decisions.into_iter().filter(|(.., decision)| decision.needs_trust()).collect();
+        let replayed: Vec<String> = decisions
+            .iter()
+            .map(|(_, request, decision)| hash_of_answer(&thread, REPLAYED, request, decision))
+            .collect();
         let (answers, interrupts): (Vec<String>, Vec<String>) = decisions
+            .into_iter()
             .map(|(interrupt, request, decision)| {
                 (hash_of_answer(&thread, interrupt, request, &decision), short_hash(interrupt))
             })
@@ -237,7 +246,8 @@ impl Decided {
             record.answers.retain(|answer| !answers.contains(answer));
             record.used.retain(|answer, _| !answers.contains(answer));
             record.begun.retain(|start| !interrupts.iter().any(|interrupt| start.starts_with(&**interrupt)));
-            record.answers.extend(answers.iter().cloned());
+            record.answers.retain(|answer| !replayed.contains(answer));
+            record.answers.extend(answers.iter().chain(&replayed).cloned());
         });
     }
 
@@ -477,8 +487,12 @@ impl Trust for Replayed {
     }
 
     fn is_decided(&self, stored: &StoredDecision<'_>) -> bool {
-        let is_known = |answer| self.0.record().answers.contains(&answer);
-        stored.is_current && answer_of(stored).is_some_and(is_known)
+        let StoredDecision { thread, interrupt: Some(_), request, is_current: true, decision, .. } = *stored
+        else {
+            return false;
+        };
+        let answer = hash_of_answer(thread.map_or("", ThreadId::as_str), REPLAYED, request, decision);
+        self.0.record().answers.contains(&answer)
     }
 }
 

@@ -5,10 +5,8 @@ use superstep_llm::{Message, Role, calls::ToolQuestion, snapshots::FileChanges};
 
 use super::{
     answer::CallResult,
-    doubt::begun,
-    execute::{result_of, told},
+    keys::{asks, begun, result_of, told},
     permit::granting,
-    questions::asks,
     snapshots, tool_updates,
 };
 use crate::{AgentState, HasAgent, config::prompts, nodes::parts, state::ToolEvent};

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
-use super::{answer::CallResult, executor::Executor, pending::Pending};
+use super::{answer::CallResult, executor::Executor, keys::begun, pending::Pending};
 use crate::{
     config::prompts,
     nodes::budget::{expired, until},
@@ -76,13 +76,5 @@ impl Executor {
         }
         // The time of the turn may have passed before the call was resumed.
         timeout(self.deps.config.cancel_grace, task).await.ok()?.ok()?
-    }
-}
-
-/// Returns the key that records the start of a call, after this number of questions of its tool.
-pub(super) fn begun(position: usize, questions: usize) -> String {
-    match questions {
-        0 => format!("begun.{position}"),
-        questions => format!("begun.{position}.{questions}"),
     }
 }

@@ -23,6 +23,7 @@ use super::{
     answer::{Answer, AnsweredQuestion, CallResult},
     at_work::Counted,
     executor::Executor,
+    keys::{result_of, told},
     output::Output,
     pending::{Left, Pending},
     permit::{Approved, Permission},
@@ -426,16 +427,6 @@ impl Executor {
 /// Returns the arguments of a call if they are not those that the model wrote.
 fn changed(args: &Value, call: &ToolCall) -> Option<Value> {
     (*args != parts::arguments(call)).then(|| args.clone())
-}
-
-/// Returns the key that records the result of a call.
-pub(super) fn result_of(position: usize) -> String {
-    format!("call.{position}")
-}
-
-/// Returns the key that records the reported start of a sub-agent's call.
-pub(super) fn told(position: usize) -> String {
-    format!("told.{position}")
 }
 
 /// Returns the tool's reply, or the error for the model.

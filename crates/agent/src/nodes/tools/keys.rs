@@ -47,6 +47,29 @@ impl QuestionKeys {
     }
 }
 
+/// Returns the key that records the start of a call, after this number of questions of its tool.
+pub(super) fn begun(position: usize, questions: usize) -> String {
+    match questions {
+        0 => format!("begun.{position}"),
+        questions => format!("begun.{position}.{questions}"),
+    }
+}
+
+/// Returns the key that records the result of a call.
+pub(super) fn result_of(position: usize) -> String {
+    format!("call.{position}")
+}
+
+/// Returns the key that records the reported start of a sub-agent's call.
+pub(super) fn told(position: usize) -> String {
+    format!("told.{position}")
+}
+
+/// Returns the key of a call's question after this number of others.
+pub(super) fn asks(position: usize, before: usize) -> String {
+    format!("asks.{position}.{before}")
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

@@ -4,11 +4,7 @@ use serde_json::Value;
 use superstep_graph::Cx;
 use superstep_llm::{ToolCall, calls::ToolCallError};
 
-use super::{
-    doubt::begun,
-    execute::{result_of, told},
-    questions::asks,
-};
+use super::keys::{asks, begun, result_of, told};
 use crate::{
     AgentEvent, AgentState, Approval,
     config::{Permit, prompts},
@@ -29,7 +25,7 @@ pub(super) struct Pending {
     pub(super) name: String,
     /// The validated arguments of the call; `None` if there is no such tool.
     pub(super) checked: Option<Result<Value, ToolCallError>>,
-    /// What an earlier run of the round has left of it; nothing in a replay.
+    /// The rest of it from an earlier run of the round; nothing in a replay.
     pub(super) left: Left,
     /// The result for the model and the reason, if it must not be executed.
     pub(super) refused: Option<(String, &'static str)>,
@@ -43,7 +39,7 @@ pub(super) struct Pending {
     pub(super) acting: Option<Acting>,
 }
 
-/// What runs that were stopped, or waited for an answer, have stored of a call.
+/// The stored rest of a call whose round was stopped, or waited for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
     Nothing,

@@ -23,6 +23,7 @@ use tracing::Instrument as _;
 use super::{
     answer::{AnsweredQuestion, CallResult},
     executor::Executor,
+    keys::asks,
     pending::Pending,
 };
 use crate::{
@@ -192,11 +193,6 @@ impl Executor {
 #[derive(Debug, thiserror::Error)]
 #[error("the call has no further question")]
 struct NotAsked;
-
-/// Returns the key of a call's question after this number of others.
-pub(super) fn asks(position: usize, before: usize) -> String {
-    format!("asks.{position}.{before}")
-}
 
 /// Converts a valid decision to an answer.
 fn answer(decision: Approval) -> ToolAnswer {
