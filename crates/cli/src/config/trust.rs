@@ -530,7 +530,9 @@ fn hash_of_settings(settings: &Remembered) -> String {
 /// Returns the hash of a stored decision; `None` for one that answers no interrupt.
 fn answer_of(stored: &StoredDecision<'_>) -> Option<String> {
     let StoredDecision { thread, interrupt, request, decision, .. } = *stored;
-    Some(hash_of_answer(thread.map_or("", ThreadId::as_str), interrupt?, request, decision))
+    // A database may name any interrupt, and the one of a live replay is no answer to a call that waits.
+    let interrupt = interrupt.filter(|id| *id != REPLAYED)?;
+    Some(hash_of_answer(thread.map_or("", ThreadId::as_str), interrupt, request, decision))
 }
 
 /// Returns the hash of a decision together with the question and everything shown of it.
@@ -647,6 +649,7 @@ mod tests {
         user.begins_run().unwrap();
         assert!(!user.is_decided(&stored(Some("tools:3.1:c1~1"), first, true)), "another question");
         assert!(!user.is_decided(&stored(None, first, true)), "an approver's");
+        assert!(!user.is_decided(&stored(Some(REPLAYED), first, true)), "that of a live replay");
         let other = request("run: rm");
         assert!(!user.is_decided(&StoredDecision { request: &other, ..stored(here, first, true) }));
         let other = Approval::Approve;
