@@ -72,11 +72,13 @@ async fn json_lines_are_the_events_and_the_final_reply() {
     {"event":"tool_start","data":{"args":{"expression":"2+3"},"id":"c1","tool":"calculate"}}
     {"event":"tool_end","data":{"id":"c1","result":"5","status":"completed","tool":"calculate"}}
     {"event":"node_start","data":{"node":"agent"}}
+    {"event":"finish_step","data":{"next":"continue"}}
     {"event":"llm_token","data":{"reasoning_token":"hm","token":""}}
     {"event":"llm_token","data":{"reasoning_token":"","token":"It is"}}
     {"event":"llm_token","data":{"reasoning_token":"","token":" 5."}}
     {"event":"node_end","data":{"node":"agent"}}
-    {"event":"final","data":{"final_reply":"It is 5.","metadata":{"steps_taken":1,"tools_used":["calculate"],"stop_reason":"","llm_calls":2},"thread":"t1","outcome":"completed","usage":{"input_tokens":1268,"output_tokens":19},"usage_estimated":true}}
+    {"event":"finish_step","data":{"next":"stop"}}
+    {"event":"final","data":{"final_reply":"It is 5.","metadata":{"steps_taken":1,"tools_used":["calculate"],"stop_reason":"","llm_calls":2},"thread":"t1","outcome":"completed","usage":{"input_tokens":1272,"output_tokens":19},"usage_estimated":true}}
     "#);
     assert_eq!(ran.stderr, "ask more with: superstep run --thread t1 \"...\"\n");
     server.check().unwrap();
@@ -104,9 +106,10 @@ async fn json_lines_are_the_events_and_the_final_reply() {
 async fn tokens_arrive_while_the_model_still_speaks() {
     let place = Place::new();
     let server = serve([Answer::stream().text(["first\n", "second\n"]).stall()]).await;
-    let mut running = place.start(&["run", "hi", "--base-url", &server.base_url(), "--model", "m"]);
-    assert_eq!(running.line().await.as_deref(), Some("first"));
-    assert_eq!(running.line().await.as_deref(), Some("second"));
+    let mut running = place.start(&["run", "hi", "--json", "--base-url", &server.base_url(), "--model", "m"]);
+    for token in ["first\\n", "second\\n"] {
+        while !running.line().await.expect("the model has sent it").contains(token) {}
+    }
     assert_eq!(running.child.try_wait().unwrap(), None);
 }
 

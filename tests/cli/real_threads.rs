@@ -18,6 +18,12 @@ async fn their_texts_are_replayed_without_model_servers_and_folder() {
     assert!(ran.stdout.ends_with("3 threads: 3 same\n"), "{ran:?}");
 }
 
+/// Removes the number of lines of a checkpoint, if the line has one.
+fn without_count(line: &str) -> String {
+    let Some((before, rest)) = line.split_once(",\"lines\":") else { return line.to_owned() };
+    before.to_owned() + rest.trim_start_matches(|digit: char| digit.is_ascii_digit())
+}
+
 #[tokio::test]
 async fn they_are_replayed_in_another_database_and_leave_it_with_the_same_text() {
     let place = Place::new();
@@ -25,6 +31,8 @@ async fn they_are_replayed_in_another_database_and_leave_it_with_the_same_text()
         let file = format!("{}/{thread}.thread.jsonl", folder());
         place.run(&["import", &file, "--db", "other.db"]).await.ok();
         let text = place.run(&["export", thread, "--db", "other.db"]).await.ok().stdout;
+        // They were written before checkpoints counted their lines.
+        let text: String = text.lines().map(|line| without_count(line) + "\n").collect();
         assert!(text == std::fs::read_to_string(file).unwrap(), "{thread}");
     }
     let ran = place.run(&["replay", "--all", "--strict", "--db", "other.db"]).await.ok();

@@ -264,7 +264,7 @@ async fn tools_do_not_leave_the_folder_not_even_through_a_link() {
             "Error: Permission denied: path '../secret.txt' is outside the workspace root; use a path below it",
             "Error: Permission denied: path 'link.txt' is outside the workspace root; use a path below it",
             "Error: Permission denied: path '.superstep/threads.db' is reserved: `.git` and `.superstep` are out of reach",
-            "[no match in 1 text files of '.']",
+            "[no match in 1 text files of '.']\n[not searched: 1 link (link.txt)]",
         ]
     );
     let ran = place.run(&["run", "-q", "Show link.txt and ../secret.txt"]).await.ok();

@@ -120,6 +120,16 @@ async fn a_flipped_bit_is_named_by_every_command_or_changes_nothing() {
     }
     let (db, server) = (place.database(), answering().await);
     let (stored, url) = (files(&db), server.base_url());
+    let records: Vec<_> = fs::read_dir(place.state_folder().join("threads"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    let records: Vec<_> = records.into_iter().map(|path| (fs::read(&path).unwrap(), path)).collect();
+    // With the user's records, which would notice that the database is set back.
+    let restore = |db: &Path, files: &Files| {
+        restore(db, files);
+        records.iter().for_each(|(record, path)| fs::write(path, record).unwrap());
+    };
     let mut whole = Vec::new();
     for command in COMMANDS {
         let ran = tried(&place, command, &url).await;

@@ -147,8 +147,8 @@ async fn what_the_program_itself_deletes_and_prunes_is_not_missed() {
     place.run(&["db", "check"]).await.ok();
     turn(&place, &["--thread", "t", "four"]).await.ok();
     // Another program has continued it.
-    place.own(&["run", "digest", "--thread", "d"]).await.ok();
+    place.own(&["run", "digest", "--thread", "d", "--trust"]).await.ok();
     place.own(&["edit", "d", "--update", "{}"]).await.ok();
-    place.own(&["run", "digest", "--thread", "d"]).await.ok();
+    place.own(&["run", "digest", "--thread", "d", "--trust"]).await.ok();
     place.run(&["db", "check"]).await.ok();
 }

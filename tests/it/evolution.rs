@@ -168,13 +168,13 @@ async fn data_of_a_newer_program_is_rejected() {
 async fn a_failing_or_panicking_migration_names_its_input() {
     let migrate = "channel `heard` cannot be migrated from version 1 to 3";
     let expected = format!(
-        "SS115: thread `t`, checkpoint 1: the stored data of an update does not fit the state\n  cause: \
-         {migrate}\n  cause: `7` is not a text"
+        "SS115: thread `t`, checkpoint 1: the stored data of an update of node `a` does not fit the state: {migrate}: \
+         `7` is not a text\n  cause: {migrate}\n  cause: `7` is not a text"
     );
     assert_eq!(refused::<Told>(Left::new().superstep(&[r#"{"heard":7}"#], None).await).await, expected);
     let expected = format!(
-        "SS115: thread `t`, checkpoint 1: the stored data of channel `said` does not fit the state\n  cause: {migrate}\n  \
-         cause: panicked: it is afraid"
+        "SS115: thread `t`, checkpoint 1: the stored data of channel `said` does not fit the state: {migrate}: panicked: it is afraid\n  \
+         cause: {migrate}\n  cause: panicked: it is afraid"
     );
     let snapshot = json!({"said": "boo"});
     assert_eq!(refused::<Told>(Left::new().superstep(&[], Some(snapshot)).await).await, expected);

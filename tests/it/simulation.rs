@@ -372,7 +372,7 @@ fn a_run_that_stores_as_it_goes_or_at_its_end_ends_alike_after_any_crash() {
 }
 
 #[test]
-#[should_panic(expected = "no answer to `again:1.0:first~3ea5a54eb2c5fb89`; use `Options::answer`")]
+#[should_panic(expected = "no answer to `again:1.0:first~d5215bcdb0e236c1`; use `Options::answer`")]
 fn a_question_without_an_answer_is_found_out() {
     sim::explore(Options::seeds(0..1), asking, [input("go")]);
 }

@@ -59,12 +59,13 @@ impl Topology {
     ///
     /// Unfinished tasks of `before` stay pending. Tasks of nodes that the topology no longer has are dropped,
     /// as are arrivals at joins that it no longer has; this is how a thread continues without them. The tasks
-    /// of `also` run in any case; sent ones come after those that stay. The caller must [check](Self::check)
-    /// the targets of the finished tasks.
+    /// of `also` run in any case; sent ones come after those that stay. `led` are further nodes, each with one that leads to it,
+    /// as an edge does. The caller must [check](Self::check) the targets of the finished tasks.
     pub fn after(
         &self,
         before: Option<Before<'_>>,
         also: &[Target],
+        led: &[(NodeIndex, NodeIndex)],
         finished: &[(NodeIndex, Vec<Target>)],
     ) -> Control {
         let (mut waiting, mut still, mut sent) = (Waiting::default(), RunningTasks::default(), Vec::new());
@@ -84,6 +85,7 @@ impl Topology {
             }
         }
         let mut next = Vec::new();
+        waiting.held.extend(led);
         still.tasks.extend(sent.iter().chain(also));
         let finished = finished.iter().map(|(node, targets)| (*node, targets.as_slice()));
         plan_with(self, &still, finished, &mut waiting, &mut next);

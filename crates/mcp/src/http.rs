@@ -238,7 +238,7 @@ fn each_message(
     events.flat_map(each).boxed()
 }
 
-/// Returns the events of the messages in an event. Heartbeats and other events have none, whatever their names are; an event
+/// Returns the events of the messages in an event. Heartbeats and other events have none, regardless of their names; an event
 /// that the end of the stream cuts off has none either.
 fn messages(event: Sse, asked: &[RequestId], is_last: bool) -> Vec<Sse> {
     let data = event.data.as_deref().unwrap_or_default();

@@ -27,7 +27,9 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     while let Some(error) = cause {
         let more = error.to_string();
         // Avoids duplicates of a transparent cause or of one that is formatted into the message.
-        if !text.ends_with(&more) && !text.contains(&format!(": {more}")) {
+        let is_whole =
+            |(at, part): (usize, &str)| !text[at + part.len()..].starts_with(char::is_alphanumeric);
+        if !text.ends_with(&more) && !text.match_indices(&format!(": {more}")).any(is_whole) {
             text.push_str(": ");
             text.push_str(&more);
         }

@@ -1,4 +1,4 @@
-//! What tools may use that they do not use by themselves: variables, a proxy, hosts of a private network.
+//! Resources that tools use only if the user grants them: variables, a proxy, hosts of a private network.
 
 use std::env;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Variables that show where a proxy is needed.
 const PROXIES: [&str; 5] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY"];
 
-/// What the user grants to `shell` and `fetch_url`. The default grants nothing.
+/// The grants of the user to `shell` and `fetch_url`. The default grants nothing.
 ///
 /// Take it from the user only: a folder or a database may come from someone else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

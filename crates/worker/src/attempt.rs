@@ -72,7 +72,7 @@ enum End {
     Stopped,
     /// Another run has the thread.
     Busy(&'static str),
-    /// This thread waits for an answer.
+    /// The named thread waits for an answer.
     Waiting(String),
     Failed(String),
 }

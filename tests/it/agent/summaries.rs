@@ -41,7 +41,7 @@ fn as_it_says(message: &Message) -> u64 {
     summary.and_then(|rest| rest.split('<').next()?.parse().ok()).unwrap_or(100)
 }
 
-/// A model that writes the summaries that it is told to write: a line of the conversation stays if its kind is asked for.
+/// A model that follows the prompt of summaries: a line of the conversation stays if the prompt names its kind.
 struct Obeys {
     summaries: AtomicUsize,
 }

@@ -67,7 +67,7 @@ on_every_store! {
         second.answer(&asked.interrupts[0].id, "yes").resume().await.unwrap();
         let end = first.run(say("in")).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p s1 yes"));
-        assert_eq!(calls.all(), "p s1 s2 s2");
+        assert_eq!(calls.all(), "p s1 s2 s2 s2");
     }
 
     async fn an_unknown_thread_is_told_from_a_finished_one(backend: Backend) {

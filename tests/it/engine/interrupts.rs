@@ -164,8 +164,8 @@ on_every_store! {
         let error = failed(graph.thread("t").answer("b", "maybe").resume().await);
         assert_eq!(
             superstep::error::chain(&error),
-            "SS120: superstep 1: the answer to `b` does not have the type that node `ask` expects; answer \
-             it again: invalid type: string \"maybe\", expected a boolean"
+            "SS120: superstep 1: the answer to `b` does not have the type that node `ask` expects: invalid \
+             type: string \"maybe\", expected a boolean; answer it again"
         );
         let waiting = head(&graph).await;
         assert_eq!((names(&waiting.next).as_str(), waiting.tasks[0].interrupts[0].key.as_str()), ("ask", "b"));

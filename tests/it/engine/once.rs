@@ -395,7 +395,7 @@ on_every_store! {
         };
         store.record(&task, record).await.unwrap();
         let error = failed(graph.thread("t").resume().await);
-        let expected = "SS115: thread `t`, checkpoint 2: the stored data of the answers of node `a` does not fit the state";
+        let expected = "SS115: thread `t`, checkpoint 2: the stored data of the answers of node `a` does not fit the state: key must be a string at line 1 column 2";
         assert_eq!(error.to_string(), expected);
     }
 }

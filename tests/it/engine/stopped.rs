@@ -457,7 +457,7 @@ async fn a_panic_while_a_value_is_serialized_or_read_is_an_error_with_the_channe
     {
         assert_eq!(
             chain(&error),
-            "SS115: thread `t`, checkpoint 3: the stored data of an update does not fit the state: its \
+            "SS115: thread `t`, checkpoint 3: the stored data of an update of node `a` does not fit the state: its \
              `Deserialize` panicked: it cannot be read"
         );
     }

@@ -241,8 +241,8 @@ on_every_store! {
             let error = failed(make().thread("t").answer("q", 7).resume().await);
             assert_eq!(
                 error.to_string(),
-                "SS120: superstep 2: the answer to `q` does not have the type that node `s2` expects; \
-                 answer it again"
+                "SS120: superstep 2: the answer to `q` does not have the type that node `s2` expects: \
+                 invalid type: integer `7`, expected a string; answer it again"
             );
             assert_eq!(places(&head(&make()).await.tasks[0].interrupts), ["sub:2.0/s2:2.0:q"]);
             let stale = failed(make().thread("t").answer("s2:2.0:q", "R").resume().await);

@@ -134,7 +134,7 @@ async fn an_invalid_response_is_an_error_result_at_once() {
         unreadable("it has neither a result nor an error")
     );
     let cut = answered(r#"{"jsonrpc":"2.0","id":ID,"result":{"content":["#).await;
-    assert_eq!(cut, unreadable("EOF while parsing a list at line 1 column 45"));
+    assert_eq!(cut, unreadable("EOF while parsing a list at line 2 column 0"));
     let deep = format!(r#"{{"jsonrpc":"2.0","id":ID,"result":{}{}}}"#, "[".repeat(300), "]".repeat(300));
     let said = answered(&deep).await.unwrap_err();
     assert!(said.contains("cannot be read (recursion limit exceeded at line 1 column "), "{said}");

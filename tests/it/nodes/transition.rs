@@ -411,5 +411,5 @@ async fn questions_that_follow_each_other_take_their_answers_in_order() {
     let named = node(&graph, "ask").answer("family", "Lovelace").answer("name", "Ada").run().await.unwrap();
     assert_eq!(named.after.receipt.as_deref(), Some("Ada Lovelace"));
     let misfit = node(&graph, "ask").answer("name", 5).run().await.unwrap();
-    insta::assert_snapshot!(misfit.error_text().unwrap(), @"SS120: superstep 1: the answer to `name` does not have the type that node `ask` expects; answer it again: invalid type: integer `5`, expected a string");
+    insta::assert_snapshot!(misfit.error_text().unwrap(), @"SS120: superstep 1: the answer to `name` does not have the type that node `ask` expects: invalid type: integer `5`, expected a string; answer it again");
 }

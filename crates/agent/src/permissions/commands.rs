@@ -42,7 +42,7 @@ struct Word {
     /// The shell expands something in it, such as a variable or file names.
     is_filled: bool,
     is_begun: bool,
-    /// It is the number before a redirection.
+    /// The word is the number before a redirection.
     is_descriptor: bool,
 }
 

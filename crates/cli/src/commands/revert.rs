@@ -148,7 +148,7 @@ fn without_snapshot(id: &CheckpointId) -> (String, String) {
     (format!("checkpoint {id}"), "its tools ran without a snapshot, so their changes are unknown".to_owned())
 }
 
-/// What a round is compared with: the files and the tools of the checkpoint before it.
+/// The base of the comparison of a round: the files and the tools of the checkpoint before it.
 #[derive(Clone)]
 struct Known {
     files: Option<FileChanges>,

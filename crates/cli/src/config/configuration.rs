@@ -48,7 +48,7 @@ pub(crate) struct Configuration {
     pub(crate) memory: Switch<Memory>,
     #[serde(skip_serializing_if = "Switch::is_absent")]
     pub(crate) dream: Switch<DreamConfig>,
-    /// What the tools may use besides their folder.
+    /// The resources of the tools besides their folder.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) shell: ShellSettings,
     #[serde(skip_serializing_if = "is_default")]

@@ -18,7 +18,7 @@ pub(crate) const OTHER_DATABASE: &str = "use another database with `--db`";
 /// The suffixes of a database and the files that SQLite creates beside it.
 const FILES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
-/// The variable with folders whose files count as the user's own, whoever owns them or may write them. Several are separated as in
+/// The variable with folders whose files count as the user's own, even if others own them or may write them. Several are separated as in
 /// `PATH`.
 const TRUSTED: &str = "SUPERSTEP_TRUST_FOLDER";
 

@@ -89,7 +89,7 @@ fn external_tasks_run_beside_pending_ones_and_after_earlier_items() {
     let [a, b, c, w] = ["a", "b", "c", "w"].map(|name| topology.find(name).expect("it is a node"));
     let also = [Target::Send(w), Target::Node(c), Target::End];
     let done = Before { control: &before, done: &[0, 2], begun: &[] };
-    let after = topology.after(Some(done), &also, &[(a, Vec::new())]);
+    let after = topology.after(Some(done), &also, &[], &[(a, Vec::new())]);
     let names: Vec<_> = after.next.iter().map(|name| name.as_str()).collect();
     assert_eq!((after.step, names), (4, vec!["b", "c", "w", "w"]));
     assert_eq!(
@@ -103,7 +103,7 @@ fn a_deferred_node_waits_for_added_tasks_unless_it_has_begun() {
     let topology = build("START -> a; START -> d", |node| node.deferred = node.name.as_str() == "d");
     let before = Control::new(3, vec!["d".into()]);
     let a = [Target::Node(topology.find("a").expect("it is a node"))];
-    let after = |begun| topology.after(Some(Before { control: &before, done: &[], begun }), &a, &[]);
+    let after = |begun| topology.after(Some(Before { control: &before, done: &[], begun }), &a, &[], &[]);
     let names = |nodes: &[NodeName]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     for (begun, expected) in [(&[][..], ("a", "d")), (&[0][..], ("a d", ""))] {
         let after = after(begun);

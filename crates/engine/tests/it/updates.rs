@@ -252,7 +252,7 @@ impl Thread<'_> {
         items.extend(ended.iter().flat_map(|(.., items)| items.clone()));
         let finished: Vec<_> = ended.into_iter().map(|(node, targets, _)| (node, targets)).collect();
         let before = Before { control: &self.control, done, begun: &begun };
-        self.control = self.topology.after(Some(before), &[], &finished);
+        self.control = self.topology.after(Some(before), &[], &[], &finished);
         self.place(items);
     }
 
@@ -307,7 +307,7 @@ fn separated(topology: &Topology) -> Control {
     control.items = (0..3).map(|slot| (slot, slot.to_string())).collect();
     let w = topology.find("w").unwrap();
     let done = Before { control: &control, done: &[0, 2], begun: &[1] };
-    let after = topology.after(Some(done), &[], &[(w, Vec::new()), (w, Vec::new())]);
+    let after = topology.after(Some(done), &[], &[], &[(w, Vec::new()), (w, Vec::new())]);
     assert_eq!((after.next.len(), after.withheld.get(&"w".into())), (1, Some(&Withheld::Reached)));
     Control { items: [(0, "1".to_owned())].into(), ..after }
 }
@@ -340,7 +340,7 @@ fn updated(topology: &Topology, targets: &[Target]) -> Control {
     let control = Control::new(0, vec!["a".into(), "b".into()]);
     let a = topology.find("a").unwrap();
     let before = Before { control: &control, done: &[0], begun: &[1] };
-    topology.after(Some(before), &[], &[(a, targets.to_vec())])
+    topology.after(Some(before), &[], &[], &[(a, targets.to_vec())])
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn a_node_waits_for_each_task_that_may_lead_to_it() {
         assert_eq!(control.held, [("j".into(), vec!["a".into()])].into());
         // A second update changes nothing.
         let before = Before { control: &control, done: &[], begun: &[0, 1] };
-        let again = topology.after(Some(before), &[], &[]);
+        let again = topology.after(Some(before), &[], &[], &[]);
         assert_eq!((names(&again), again.held), (vec!["b".to_owned(), "c".to_owned()], control.held));
     }
     // By a route of the finished task.

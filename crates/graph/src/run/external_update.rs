@@ -113,7 +113,7 @@ pub(crate) struct Change<S: State> {
     finished: Vec<(NodeIndex, Vec<Target>)>,
     items: Vec<RawJson>,
     /// The additional target nodes of an update without an author.
-    led: Vec<Target>,
+    led: Vec<(NodeIndex, NodeIndex)>,
     /// `true` if tasks of the parent were pending, or are done since: the successors of the node that ran last
     /// were planned.
     is_going: bool,
@@ -358,7 +358,8 @@ impl<S: State> Change<S> {
             }
             if is_last_run && (self.is_going || has_routed) {
                 // Its successors were planned when it ran: its items are sent, and it has reached its joins.
-                self.led.extend(targets.ends.into_iter().filter(|target| matches!(target, Target::Node(_))));
+                let to = |target| if let Target::Node(to) = target { Some((to, node)) } else { None };
+                self.led.extend(targets.ends.into_iter().filter_map(to));
                 continue;
             }
             self.finished.push((node, targets.ends));
@@ -415,10 +416,9 @@ impl<S: State> Change<S> {
     }
 
     /// Returns the thread after the change, with the tasks of `also` as additional pending tasks.
-    pub(crate) fn into_changed(self, graph: &Inner<S>, mut also: Targets) -> Changed<S> {
+    pub(crate) fn into_changed(self, graph: &Inner<S>, also: Targets) -> Changed<S> {
         let Self { state, step, before, origins, done, pending, applied, finished, items, led, ends, .. } =
             self;
-        also.ends.extend(led);
         if ends {
             let control = Control::new(step, Vec::new());
             return Changed { state, control, applied, carried: Vec::new(), origins: CarriedOrigins::new() };
@@ -426,7 +426,7 @@ impl<S: State> Change<S> {
         // Deferred tasks that have started are not deferred again, which would lose their records.
         let begun: Vec<u32> = pending.iter().map(|task| task.slot).collect();
         let stood = before.as_ref().map(|control| Before { control, done: &done, begun: &begun });
-        let mut control = graph.topology.after(stood, &also.ends, &finished);
+        let mut control = graph.topology.after(stood, &also.ends, &led, &finished);
         let still = before.iter().flat_map(|before| &before.items);
         let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item.as_str().into());
         let sent = still.chain(also.items).chain(items).collect();

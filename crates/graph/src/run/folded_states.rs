@@ -23,7 +23,7 @@ use crate::{CheckpointId, Checkpointer, History, RunError, State, ThreadId, comp
 pub struct StateMismatch {
     /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// Its superstep.
+    /// The superstep of the checkpoint.
     pub step: i64,
     /// The last node that wrote the channel.
     pub node: NodeName,

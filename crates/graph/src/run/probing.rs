@@ -403,7 +403,7 @@ pub(crate) fn leads_to(
 ) -> Control {
     // Beside another task, because the last task of a thread ends the waits of joins and of deferred nodes.
     let other = Target::Node(topology.start());
-    let mut next = topology.after(None, &[other], &[finished]);
+    let mut next = topology.after(None, &[other], &[], &[finished]);
     next.next.retain(|node| node.as_str() != START);
     let item = |target: &RecordedTarget| match target {
         RecordedTarget::Send { item, .. } => Some(item.clone()),

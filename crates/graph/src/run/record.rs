@@ -348,6 +348,10 @@ impl<S: State> Driver<S> {
     /// Stores the results of effects that the nodes of a dropped run still wait to see stored: now, or, if the checkpointer has to
     /// wait, in a task of its own, which has the thread's lease until then. Those of a called graph are its caller's as well.
     pub(super) fn store_known_effects(&mut self, run: &Run) {
+        // A simulated process that stops stores nothing, like a killed one.
+        if self.cx.scope.config.call_observer.is_some() {
+            return;
+        }
         let Some(mut writer) = self.writer.take_if(|writer| writer.has_lease()) else { return };
         let tasks = self.cx.effects.ahead();
         let tasks = tasks.into_iter().filter(|task| !self.waiting.contains_key(&task.slot));

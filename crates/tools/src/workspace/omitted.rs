@@ -1,4 +1,4 @@
-//! What a tool left out, for the end of its result.
+//! The list of omissions at the end of a tool's result.
 
 use crate::call::grouped;
 

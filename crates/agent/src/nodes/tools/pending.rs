@@ -43,9 +43,9 @@ pub(super) struct Pending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
     Nothing,
-    /// It has begun, or its tool has asked something.
+    /// The call has begun, or its tool waits for an answer.
     Begun,
-    /// It has a result.
+    /// The call has a result.
     Result,
 }
 

@@ -189,7 +189,7 @@ impl Executor {
     }
 }
 
-/// The call has asked nothing else. An error, because errors are not stored.
+/// The call has no other question. An error, because errors are not stored.
 #[derive(Debug, thiserror::Error)]
 #[error("the call has no further question")]
 struct NotAsked;

@@ -69,7 +69,7 @@ fn spaced(text: &str, signs: &[char]) -> String {
 struct Part {
     /// Matches a text that begins with the pattern's match, and one that has it behind a sign or a space.
     globs: [Glob; 2],
-    /// Its program, unless that may be any.
+    /// The program of the command, unless that may be any.
     program: Option<Glob>,
 }
 

@@ -41,11 +41,19 @@ impl Secret {
         starts.find_map(|at| Some(at..at + self.length_in(&text[at..])?))
     }
 
-    /// Returns the length of its form at the beginning of a text.
+    /// Returns the length of its form at the beginning of a text. Its backslashes may be escaped as `\u005c`, or be what they look like.
     fn length_in(&self, text: &str) -> Option<usize> {
+        self.length_as(text, true).or_else(|| self.length_as(text, false))
+    }
+
+    fn length_as(&self, text: &str, escapes_backslashes: bool) -> Option<usize> {
         let (mut rest, mut is_escaped, mut at) = (text, false, 0);
         while let Some(char) = self.0.get(at).copied() {
-            let length = if char == '\\' {
+            let length = if let Some(length) =
+                unicode('\\', rest, is_escaped).filter(|_| char == '\\' && escapes_backslashes)
+            {
+                length
+            } else if char == '\\' {
                 let wanted = self.0[at..].iter().take_while(|char| **char == '\\').count();
                 let found = backslashes(rest);
                 if found >= wanted {
