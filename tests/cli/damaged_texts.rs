@@ -116,7 +116,7 @@ async fn a_thread_that_the_program_cannot_resume_is_listed_with_the_reason() {
     let listed = there.own(&["threads"]).await.ok().stdout;
     let status = |name: &str| {
         let row = listed.lines().find(|line| line.split_whitespace().next() == Some(name)).unwrap();
-        row.split_whitespace().skip(5).collect::<Vec<_>>().join(" ")
+        row.split_whitespace().skip(4).collect::<Vec<_>>().join(" ")
     };
     assert!(listed.contains("cannot be resumed, see `threads --check`"), "{listed}");
     assert!(listed.contains("cannot be read"), "{listed}");

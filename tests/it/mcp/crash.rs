@@ -13,7 +13,6 @@ use super::{Small, notices::allowed};
 use crate::agent::{
     crash::{LEVELS, Lives, STOPS, cancelled_at, lives, model, state},
     real,
-    writes::At,
 };
 
 const IN_DOUBT: &str = "Error: the outcome of this call is unknown";

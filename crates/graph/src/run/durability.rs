@@ -40,7 +40,7 @@ pub(crate) enum Write {
     Commit {
         expected: Option<CheckpointId>,
         commit: Box<Commit>,
-        description: Option<CheckpointMeta>,
+        description: Option<Box<CheckpointMeta>>,
     },
     /// Records of tasks of one checkpoint.
     Records {
@@ -146,7 +146,7 @@ impl Queue {
             Write::Commit { expected, commit, description } => Transaction::Commits {
                 expected,
                 commits: vec![*commit],
-                descriptions: Vec::from_iter(description),
+                descriptions: description.into_iter().map(|description| *description).collect(),
             },
             Write::Records { checkpoint, records } => Transaction::Records { checkpoint, records },
         };
@@ -158,7 +158,7 @@ impl Queue {
                     Write::Commit { commit, description, .. },
                 ) => {
                     commits.push(*commit);
-                    descriptions.extend(description);
+                    descriptions.extend(description.map(|description| *description));
                 }
                 (Transaction::Commits { commits, .. }, Write::Records { records, .. }) => {
                     commits.last_mut().expect("there is one").records.extend(records);

@@ -251,7 +251,8 @@ impl ThreadWriter {
         let mut stored = Vec::new();
         match &mut self.writes {
             Writes::Queued(queue) => {
-                queue.push(Write::Commit { expected: self.head, commit: Box::new(commit), description });
+                let (commit, description) = (Box::new(commit), description.map(Box::new));
+                queue.push(Write::Commit { expected: self.head, commit, description });
                 while queue.is_full() {
                     stored.extend(poll_fn(|cx| queue.poll(&self.checkpointer, &self.thread, cx)).await?);
                 }
