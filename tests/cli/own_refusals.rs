@@ -263,7 +263,7 @@ async fn threads_of_a_foreign_database_run_only_if_it_is_trusted() {
     // A refused run trusts nothing.
     let unfinished = ended(&mut stranger(&["run", "orders", "--thread", "o", "--trust"])).await;
     assert_eq!(unfinished.code, Some(5), "{unfinished:?}");
-    ended(&mut stranger(&tried[2])).await.refused(2, &refused);
+    ended(&mut stranger(tried[2])).await.refused(2, &refused);
     ended(&mut stranger(&["run", "digest", "--thread", "new"])).await.ok();
     ended(&mut stranger(&["answer", "o", "approve", "true", "--trust"])).await.ok();
     ended(&mut stranger(&["replay", "o"])).await.ok();

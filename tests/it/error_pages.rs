@@ -91,8 +91,8 @@ fn variants() -> BTreeMap<String, BTreeSet<String>> {
         let (mut rest, mut of) = (text.as_str(), String::new());
         while let Some((before, attribute)) = rest.split_once("#[error(") {
             let code = before.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
-            let enums = code.filter_map(|line| line.split_once("enum "));
-            if let Some((visibility, name)) = enums.last() {
+            let mut enums = code.filter_map(|line| line.split_once("enum "));
+            if let Some((visibility, name)) = enums.next_back() {
                 let name = name.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
                 of = if visibility == "pub " { format!("{name}::") } else { String::new() };
             }
