@@ -22,7 +22,7 @@ impl<S: State> CompiledGraph<S> {
     /// # struct Order { paid: bool }
     /// # fn orders(ask: &str, store: Arc<MemoryCheckpointer>) -> Result<CompiledGraph<Order>, CompileError> {
     /// # let mut graph = StateGraph::<Order>::new("orders");
-    /// # let ask = graph.add_node(ask, async |_: Order, cx: Cx| Order::update().paid(cx.interrupt("pay", "?").await));
+    /// # let ask = graph.add_node(ask, async |_: Order, cx: Cx| Order::update().paid(cx.interrupt::<bool>("pay", "?").await));
     /// # graph.add_edge(START, ask);
     /// # Ok(graph.compile()?.with_checkpointer(store))
     /// # }

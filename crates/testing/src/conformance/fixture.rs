@@ -20,12 +20,14 @@ pub(super) const THREE: CheckpointId = CheckpointId(3);
 
 /// Creates a commit of a superstep without tasks.
 pub(super) fn plain(parent: Option<CheckpointId>) -> Commit {
-    let step = parent.map_or(-1, |id| i64::try_from(id.0).expect("a small id") - 1);
+    let before = parent.map_or(0, |id| i64::try_from(id.0).expect("a small id"));
+    // Several supersteps in one, which may apply the updates of any tasks.
+    let step = 2 * before - 1;
     Commit {
         parent,
         source: Source::Loop,
         control: Control::new(step, vec!["a".into()]),
-        created_ms: 1000 + step,
+        created_ms: 999 + before,
         metadata: Arc::default(),
         applied: Vec::new(),
         snapshot: None,
