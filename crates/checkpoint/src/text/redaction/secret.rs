@@ -41,21 +41,17 @@ impl Secret {
         starts.find_map(|at| Some(at..at + self.length_in(&text[at..])?))
     }
 
-    /// Returns the length of its form at the beginning of a text. Its backslashes may be escaped as `\u005c`, or be what they look like.
+    /// Returns the length of its form at the beginning of a text. A `\u005c` is a backslash, or else what it looks like.
     fn length_in(&self, text: &str) -> Option<usize> {
-        self.length_as(text, true).or_else(|| self.length_as(text, false))
+        self.length_as(Backslashes::Any, text).or_else(|| self.length_as(Backslashes::Plain, text))
     }
 
-    fn length_as(&self, text: &str, escapes_backslashes: bool) -> Option<usize> {
+    fn length_as(&self, slashes: Backslashes, text: &str) -> Option<usize> {
         let (mut rest, mut is_escaped, mut at) = (text, false, 0);
         while let Some(char) = self.0.get(at).copied() {
-            let length = if let Some(length) =
-                unicode('\\', rest, is_escaped).filter(|_| char == '\\' && escapes_backslashes)
-            {
-                length
-            } else if char == '\\' {
+            let length = if char == '\\' {
                 let wanted = self.0[at..].iter().take_while(|char| **char == '\\').count();
-                let found = backslashes(rest);
+                let found = slashes.length(rest);
                 if found >= wanted {
                     // Escaping multiplies them, and adds those of the next character.
                     is_escaped = found > wanted;
@@ -63,9 +59,9 @@ impl Secret {
                     rest = &rest[found..];
                     continue;
                 }
-                unicode(char, rest, false)?
+                slashes.unicode(char, rest, false)?
             } else {
-                length_of(char, rest, is_escaped)?
+                slashes.length_of(char, rest, is_escaped)?
             };
             is_escaped = false;
             at += 1;
@@ -75,46 +71,66 @@ impl Secret {
     }
 }
 
-/// Returns the length of a character's form at the beginning of a text. `is_escaped` if a backslash is before it.
-fn length_of(char: char, text: &str, is_escaped: bool) -> Option<usize> {
-    if text.starts_with(char) {
-        return Some(char.len_utf8());
-    }
-    let before = backslashes(text);
-    if before == 0 && !is_escaped {
-        return None;
-    }
-    let short = match char {
-        '\n' => 'n',
-        '\r' => 'r',
-        '\t' => 't',
-        '\u{8}' => 'b',
-        '\u{c}' => 'f',
-        other => other,
-    };
-    // A letter after a backslash is another character.
-    let is_short = (short != char || !char.is_alphanumeric()) && text[before..].starts_with(short);
-    if is_short { Some(before + short.len_utf8()) } else { unicode(char, text, is_escaped) }
+/// The forms of a backslash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Backslashes {
+    /// Also `\u005c`.
+    Any,
+    Plain,
 }
 
-/// Returns the length of a character's form `\u0026`; of two for one beyond 16 bits.
-fn unicode(char: char, text: &str, mut is_escaped: bool) -> Option<usize> {
-    let (mut rest, mut units) = (text, [0; 2]);
-    for unit in char.encode_utf16(&mut units) {
-        let before = backslashes(rest);
-        let digits = rest[before..].strip_prefix('u')?.get(..4)?;
-        let is_unit = u16::from_str_radix(digits, 16).ok() == Some(*unit);
-        if (before == 0 && !is_escaped) || !is_unit {
+impl Backslashes {
+    /// Returns the length of a character's form at the beginning of a text. `is_escaped` if a backslash is before it.
+    fn length_of(self, char: char, text: &str, is_escaped: bool) -> Option<usize> {
+        if text.starts_with(char) {
+            return Some(char.len_utf8());
+        }
+        let before = self.length(text);
+        if before == 0 && !is_escaped {
             return None;
         }
-        rest = &rest[before + 5..];
-        is_escaped = false;
+        let short = match char {
+            '\n' => 'n',
+            '\r' => 'r',
+            '\t' => 't',
+            '\u{8}' => 'b',
+            '\u{c}' => 'f',
+            other => other,
+        };
+        // A letter after a backslash is another character.
+        let is_short = (short != char || !char.is_alphanumeric()) && text[before..].starts_with(short);
+        if is_short { Some(before + short.len_utf8()) } else { self.unicode(char, text, is_escaped) }
     }
-    Some(text.len() - rest.len())
-}
 
-fn backslashes(text: &str) -> usize {
-    text.bytes().take_while(|byte| *byte == b'\\').count()
+    /// Returns the length of a character's form `\u0026`; of two for one beyond 16 bits.
+    fn unicode(self, char: char, text: &str, mut is_escaped: bool) -> Option<usize> {
+        let (mut rest, mut units) = (text, [0; 2]);
+        for unit in char.encode_utf16(&mut units) {
+            let before = self.length(rest);
+            let digits = rest[before..].strip_prefix('u')?.get(..4)?;
+            let is_unit = u16::from_str_radix(digits, 16).ok() == Some(*unit);
+            if (before == 0 && !is_escaped) || !is_unit {
+                return None;
+            }
+            rest = &rest[before + 5..];
+            is_escaped = false;
+        }
+        Some(text.len() - rest.len())
+    }
+
+    /// Returns the length of the backslashes at the beginning of a text.
+    fn length(self, text: &str) -> usize {
+        let mut length = 0;
+        loop {
+            let plain = text[length..].bytes().take_while(|byte| *byte == b'\\').count();
+            length += plain;
+            let is_one = text.get(length..length + 5).is_some_and(|form| form.eq_ignore_ascii_case("u005c"));
+            if plain == 0 || !is_one || self == Self::Plain {
+                return length;
+            }
+            length += 5;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -152,9 +168,12 @@ mod tests {
         let go = |text: &str| escaped(text).replace('&', "\\u0026").replace('<', "\\u003c");
         for secret in ["p\"w\\d\n\u{7f}é😀/<&", "a/b&c", "\\\\\"x", "hunter2", "\\é", "plain/"] {
             let mut forms = vec![secret.to_owned()];
-            for _ in 0..3 {
-                let escape: [&dyn Fn(&str) -> String; 5] = [&escaped, &as_ascii, &as_unicode, &slashes, &go];
-                forms = forms.iter().flat_map(|form| escape.map(|escape| escape(form))).collect();
+            for depth in 0..3 {
+                // A program escapes every character of a text, and not of another one's escapes.
+                let escapes: [&dyn Fn(&str) -> String; 5] = [&escaped, &as_ascii, &slashes, &go, &as_unicode];
+                let escapes = if depth == 0 { &escapes[..] } else { &escapes[..4] };
+                forms =
+                    forms.iter().flat_map(|form| escapes.iter().map(move |escape| escape(form))).collect();
                 for form in &forms {
                     let text = format!("a {form} b {form}");
                     assert_eq!(
