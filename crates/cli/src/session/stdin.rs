@@ -37,10 +37,9 @@ pub(crate) fn read_json(what: &str, given: &str) -> Result<Value, Failure> {
             read(what, File::open(file).map_err(unread)?)?
         }
         None if given == "-" => read(what, io::stdin().lock())?,
-        None => given.to_owned(),
+        None => without_mark(given.to_owned()),
     };
-    // Some shells write a byte order mark.
-    serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
+    serde_json::from_str(&text).map_err(|error| {
         let hint = if given.starts_with(['{', '[', '"', '@', '-']) {
             ""
         } else {

@@ -122,6 +122,7 @@ impl ScriptedTool {
     }
 
     /// Ends the test of the tool without a check.
+    #[cfg(feature = "fixture")]
     pub(crate) fn end(mut self) {
         self.is_over = true;
     }
