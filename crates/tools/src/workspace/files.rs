@@ -66,17 +66,21 @@ fn list(workspace: &Workspace, args: &ListFiles, stop: &CancellationToken) -> Re
         }
         lines.push(line(workspace, &item));
     }
+    let [unreadable, mut ignored] = walk.omitted();
     if lines.is_empty() {
         lines.push(match &args.glob {
             Some(glob) => format!("[no file in '{}' matches `{glob}`]", start.shown),
             None => format!("[no files in '{}']", start.shown),
         });
+    } else {
+        // The tool's description says it.
+        ignored = None;
     }
     if more {
         let bound = grouped(MAX_ENTRIES as u64);
         lines.push(format!("[stopped at {bound} files: narrow it with `path` or `glob`]"));
     }
-    lines.extend(omitted::note("listed", walk.omitted()));
+    lines.extend(omitted::note("listed", [unreadable, ignored]));
     Ok(lines.join("\n"))
 }
 
@@ -180,12 +184,12 @@ mod tests {
         }
         let tool = list_files(&place.workspace);
         let all = ".gitignore\nkeep/this\nlocal\nsub/.gitignore\nsub/target/x\nsub/wanted.log";
-        let omitted = "[not listed: 5 entries that .gitignore excludes (a.log, keep/that, sub/b.log, …)]";
-        assert_eq!(call(&tool, json!({})).await, format!("{all}\n{omitted}"));
+        assert_eq!(call(&tool, json!({})).await, all);
+        assert_eq!(call(&tool, json!({"path": "sub"})).await, "sub/.gitignore\nsub/target/x\nsub/wanted.log");
         assert_eq!(
-            call(&tool, json!({"path": "sub"})).await,
-            "sub/.gitignore\nsub/target/x\nsub/wanted.log\n\
-             [not listed: 2 entries that .gitignore excludes (sub/b.log, sub/local)]"
+            call(&tool, json!({"glob": "*.md"})).await,
+            "[no file in '.' matches `*.md`]\n\
+             [not listed: 5 entries that .gitignore excludes (a.log, keep/that, sub/b.log, …)]"
         );
         // An ignored directory that is named explicitly is shown.
         assert_eq!(call(&tool, json!({"path": "target"})).await, "target/x");

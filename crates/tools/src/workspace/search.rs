@@ -182,13 +182,16 @@ impl<'a> SearchRun<'a> {
         outcome.map(|()| true)
     }
 
-    fn finish(mut self, start: &Found, [unreadable, ignored]: [Option<String>; 2]) -> String {
+    fn finish(mut self, start: &Found, [unreadable, mut ignored]: [Option<String>; 2]) -> String {
         if self.lines.is_empty() {
             self.lines.push(format!(
                 "[no match in {} text files of '{}']",
                 grouped(self.searched),
                 start.shown
             ));
+        } else {
+            // The tool's description says it.
+            ignored = None;
         }
         if self.more {
             self.lines
@@ -311,8 +314,13 @@ mod tests {
         }
         place.file("binary", b"\0\nneedle\n");
         let tool = search_files(&place.workspace);
-        let omitted = "[not searched: 1 binary file (binary); 1 entry that .gitignore excludes (ignored)]";
+        let omitted = "[not searched: 1 binary file (binary)]";
         assert_eq!(call(&tool, json!({"pattern": "needle"})).await, format!("seen:1: needle\n{omitted}"));
+        assert_eq!(
+            call(&tool, json!({"pattern": "nail"})).await,
+            "[no match in 2 text files of '.']\n\
+             [not searched: 1 binary file (binary); 1 entry that .gitignore excludes (ignored)]"
+        );
         // A file that is named explicitly is searched.
         assert_eq!(call(&tool, json!({"pattern": "needle", "path": "ignored"})).await, "ignored:1: needle");
     }
