@@ -8,7 +8,6 @@ fn sum(id: &str) -> superstep_testing::script::Answer {
     call(id, "calculate", r#"{"expression":"2+3"}"#)
 }
 
-// Cases S1-31, X12.
 #[tokio::test]
 async fn a_single_round_asks_twice_at_the_most_and_the_thread_remembers_the_mode() {
     for flags in
@@ -28,7 +27,6 @@ async fn a_single_round_asks_twice_at_the_most_and_the_thread_remembers_the_mode
     }
 }
 
-// Cases S1-29, S1-31, X12.
 #[tokio::test]
 async fn react_continues_until_it_is_done() {
     for flags in

@@ -34,7 +34,6 @@ async fn run(config: &str, flags: &[&str], answers: impl IntoIterator<Item = Ans
     ran
 }
 
-// Case G39.
 #[tokio::test]
 async fn a_value_is_in_the_last_line() {
     let reply = call("c1", "generate_response", r#"{"response":"It is Tokyo.","city":"Tokyo"}"#);
@@ -49,7 +48,6 @@ async fn a_value_is_in_the_last_line() {
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("{\"city\":\"Tokyo\"}\n", ""));
 }
 
-// Case G39.
 #[tokio::test]
 async fn a_reply_that_does_not_fit_is_a_failure() {
     let native = schema().replace(r#""tool""#, r#""native""#).replace("retries = 2", "retries = 1");
@@ -68,7 +66,6 @@ async fn a_reply_that_does_not_fit_is_a_failure() {
     assert_eq!(end["outcome"], "structured_output_invalid");
 }
 
-// Case G39.
 #[tokio::test]
 async fn a_turn_that_ends_without_a_value_is_a_failure() {
     let spent = format!("budget = {{ tool_calls = 1, reserve_final = false }}\n{}", schema());

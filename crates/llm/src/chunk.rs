@@ -78,7 +78,8 @@ impl ChunkReader {
 
     /// Reads one chunk.
     ///
-    /// # Errors    The server's own error if the chunk carries one; after it the stream is over. Not after a complete answer.
+    /// # Errors
+    /// The server's own error if the chunk carries one; after it the stream is over. Not after a complete answer.
     pub fn take(&mut self, chunk: Chunk) -> Result<Vec<Delta>, ModelError> {
         let Chunk { choice, usage, error, foreign } = chunk;
         let choice = choice.unwrap_or_default();

@@ -25,7 +25,8 @@ type InFolder = Arc<dyn Fn(&Path) -> io::Result<Arc<dyn Tool>> + Send + Sync>;
 
 /// Creates a tool from an async function with typed arguments.
 ///
-/// # Errors    Arguments that match the schema of `spec` but not `Args` are [`ToolError::InvalidArguments`].
+/// # Errors
+/// Arguments that match the schema of `spec` but not `Args` are [`ToolError::InvalidArguments`].
 /// # Example
 /// ```
 /// use superstep_llm::{Tool, ToolCx, ToolError, ToolSpec, tool_fn};

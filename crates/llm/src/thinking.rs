@@ -163,7 +163,6 @@ mod tests {
         (reasoning, text)
     }
 
-    // Case A8.
     #[test]
     fn text_in_think_tags_is_reasoning() {
         let of = |text: &str| split(&[text]);
@@ -176,7 +175,6 @@ mod tests {
         assert_eq!(of("<think></think>x"), ("".into(), "x".into()));
     }
 
-    // Case A8.
     #[test]
     fn a_tag_may_be_cut_anywhere() {
         let text = "a<<think>hé<x</think>\n\n b</think>";

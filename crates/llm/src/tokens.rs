@@ -107,7 +107,6 @@ mod tests {
         assert_eq!(Estimate.text("请记住我喜欢茶"), 7);
     }
 
-    // Case N8.
     #[test]
     fn calls_and_schemas_are_counted() {
         let plain = Message::assistant("hello");

@@ -37,7 +37,8 @@ impl PostgresOptions {
 impl Location {
     /// Parses the URL.
     ///
-    /// # Errors    It is not a URL of PostgreSQL, or parts of its password could be taken for its server.
+    /// # Errors
+    /// It is not a URL of PostgreSQL, or parts of its password could be taken for its server.
     pub(crate) fn parse(options: &PostgresOptions) -> Result<(Self, Config), CheckpointError> {
         let url = options.url_text();
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {

@@ -41,14 +41,16 @@ const MIGRATES: &str = "another process creates or migrates its tables; open it 
 
 /// Returns whether the tables are current; `None` if there are none.
 ///
-/// # Errors    The tables are of a newer version or of another program.
+/// # Errors
+/// The tables are of a newer version or of another program.
 pub(crate) async fn is_current(client: Client<'_>, place: &Location) -> Result<Option<bool>, Failed> {
     Ok(version(client, place).await?.map(|version| version == VERSIONS.len()))
 }
 
 /// Returns the random number that distinguishes the schema from others.
 ///
-/// # Errors    It was removed.
+/// # Errors
+/// It was removed.
 pub(crate) async fn identity(client: Client<'_>, place: &Location) -> Result<String, Failed> {
     let mut query = Query::new();
     query.sql("SELECT id FROM identity");
@@ -70,7 +72,8 @@ pub(crate) fn notices_ends(is_local: bool) -> String {
 ///
 /// The statements of a migration have no limit of time, which an index on a large table may exceed; only their waits for locks have one.
 ///
-/// # Errors    See [`is_current`]. Another process migrates the tables, or uses them, for too long.
+/// # Errors
+/// See [`is_current`]. Another process migrates the tables, or uses them, for too long.
 pub(crate) async fn make(client: Client<'_>, place: &Location, wait: Duration) -> Result<bool, Failed> {
     client.batch_execute("BEGIN").await?;
     let wait = wait.as_millis();

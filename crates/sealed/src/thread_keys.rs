@@ -161,7 +161,8 @@ impl ThreadKeys {
 
     /// Returns the number of the root's next checkpoint, from which all must be encrypted.
     ///
-    /// # Errors    [`CheckpointError::Conflict`] if `next` is not that of the thread, so that nothing will be written.
+    /// # Errors
+    /// [`CheckpointError::Conflict`] if `next` is not that of the thread, so that nothing will be written.
     async fn first_encrypted(&self, thread: &ThreadId, next: u64) -> Result<u64, CheckpointError> {
         let own = self.head(thread).await?;
         if own.checked_add(1) != Some(next) {

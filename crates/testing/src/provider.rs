@@ -58,7 +58,8 @@ impl Rules {
     /// assert_eq!(refused.to_string(), "messages[2]: comes before the result of the call `c1`");
     /// ```
     ///
-    /// # Errors    All violations, in the order of the body.
+    /// # Errors
+    /// All violations, in the order of the body.
     pub fn check(&self, body: &Value) -> Result<(), Refused> {
         if self.anything {
             return Ok(());

@@ -19,8 +19,10 @@ use crate::{
 ///
 /// `edit_file`, `write_file`, `shell` and `fetch_url` require approval; the others change nothing. Build your
 /// own list from the constructors of the single tools.
-/// # Units    `clock` gives UTC milliseconds since 1970.
-/// # Errors    `root` is missing, unreadable or not a directory.
+/// # Units
+/// `clock` gives UTC milliseconds since 1970.
+/// # Errors
+/// `root` is missing, unreadable or not a directory.
 /// # Example
 /// ```
 /// use superstep_tools as tools;
@@ -36,7 +38,8 @@ pub fn all(root: &Path, clock: impl Fn() -> i64 + Send + Sync + 'static) -> io::
 
 /// The same tools, with what the user grants to `shell` and `fetch_url`.
 ///
-/// # Errors    `root` is missing, unreadable or not a directory.
+/// # Errors
+/// `root` is missing, unreadable or not a directory.
 pub fn all_with(
     root: &Path,
     clock: impl Fn() -> i64 + Send + Sync + 'static,

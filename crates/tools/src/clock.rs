@@ -13,7 +13,8 @@ struct CurrentTime {}
 
 /// The tool `current_time{}`: the time in UTC as RFC 3339, and, if the machine's zone is known, the local time.
 ///
-/// # Units    `clock` gives UTC milliseconds since 1970; the answer is in whole seconds.
+/// # Units
+/// `clock` gives UTC milliseconds since 1970; the answer is in whole seconds.
 pub fn current_time(clock: impl Fn() -> i64 + Send + Sync + 'static) -> impl Tool {
     in_zone(clock, TimeZone::try_system().ok())
 }

@@ -43,7 +43,8 @@ pub struct WebSettings {
 impl WebSettings {
     /// Checks the settings without reading variables.
     ///
-    /// # Errors    The field, and the problem with it.
+    /// # Errors
+    /// The field, and the problem with it.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         if let Some(proxy) = self.proxy.as_deref().filter(|proxy| variable(proxy).is_none()) {
             let url = address(proxy).map_err(|problem| ("proxy", problem))?;
@@ -78,7 +79,8 @@ impl WebSettings {
 
     /// Returns the proxy.
     ///
-    /// # Errors    Its variable is not set, or is not an address.
+    /// # Errors
+    /// Its variable is not set, or is not an address.
     pub(crate) fn proxy(&self) -> Result<Option<Proxy>, String> {
         let Some(proxy) = &self.proxy else { return Ok(None) };
         let wrong = |problem: String| format!("the proxy of `fetch_url` cannot be used: {problem}");

@@ -136,7 +136,6 @@ fn granted_patterns_are_stored_for_matching_calls() {
     assert_eq!((asked, ran.kit.n("send")), (vec!["a1".to_owned(), "b".to_owned()], 3));
 }
 
-// Case G40.
 #[test]
 fn a_round_may_wait_for_an_approver() {
     let hold = ApprovalConfig { hold_batch: true, ..ApprovalConfig::default() };
@@ -150,7 +149,6 @@ fn a_round_may_wait_for_an_approver() {
     assert_eq!((play(hold).result("c1"), play(hold).result("c2")), ("r:1", "sent"));
 }
 
-// Case G40.
 #[test]
 fn a_denial_of_an_approver_may_end_the_turn() {
     let stop = ApprovalConfig { stop_on_deny: true, ..ApprovalConfig::default() };

@@ -1,4 +1,4 @@
-//! D30: the budget of a turn.
+//! The budget of a turn.
 
 use std::time::Duration;
 
@@ -28,7 +28,6 @@ fn offered(ran: &Ran) -> Vec<bool> {
     ran.requests.iter().map(|request| request.get("tools").is_some()).collect()
 }
 
-// Case D30.
 #[test]
 fn tokens_end_a_turn_with_an_answer() {
     let budget = Budget { tokens: Some(100), reserve_final: true, ..Budget::default() };
@@ -84,7 +83,6 @@ fn calls_that_cannot_be_executed_take_nothing_of_the_budget() {
     assert_eq!((ran.state().stop_reason.as_str(), ran.reply()), ("budget_tool_calls", "one will do"));
 }
 
-// Case D30.
 #[test]
 fn a_tool_is_stopped_when_the_time_is_over() {
     let budget = Budget { wall: Some(Duration::from_millis(500)), reserve_final: true, ..Budget::default() };
@@ -94,7 +92,6 @@ fn a_tool_is_stopped_when_the_time_is_over() {
     assert_eq!(ran.state().stop_reason.as_str(), "budget_wall");
 }
 
-// Case D30.
 #[test]
 fn a_model_call_is_ended_when_the_time_is_over() {
     let slow = || Answer::stream().text(["Once"]).delay(60_000).text([" upon"]).end("stop").done();
@@ -136,7 +133,6 @@ fn warned(ran: &Ran) -> Vec<(u64, u64)> {
     .collect()
 }
 
-// Case N1.
 #[test]
 fn a_turn_is_warned_before_its_time_is_over() {
     let budget = Budget { wall: Some(Duration::from_millis(500)), reserve_final: true, ..Budget::default() };
@@ -163,7 +159,6 @@ fn a_turn_is_warned_before_its_time_is_over() {
     assert_eq!((warned(&ran), ran.outcome()), (vec![(400, 80)], AgentOutcome::Budget));
 }
 
-// Case D30.
 #[test]
 fn no_tool_begins_when_the_time_is_over() {
     let budget = Budget { wall: Some(Duration::from_millis(500)), reserve_final: true, ..Budget::default() };
@@ -183,7 +178,6 @@ fn no_tool_begins_when_the_time_is_over() {
     }
 }
 
-// Case D30.
 #[test]
 fn calls_approved_after_the_time_budget_are_not_executed() {
     // The approval takes a millisecond.
@@ -194,7 +188,6 @@ fn calls_approved_after_the_time_budget_are_not_executed() {
     assert_eq!((ran.result("c1"), ran.reply()), (NOT_EXECUTED, "too slow"));
 }
 
-// Case D30.
 #[test]
 fn unreported_tokens_are_estimated() {
     let budget = Budget { tokens: Some(5), reserve_final: false, ..Budget::default() };
@@ -203,7 +196,6 @@ fn unreported_tokens_are_estimated() {
     assert_eq!((ran.kit.n("echo"), ran.outcome()), (0, AgentOutcome::Budget));
 }
 
-// Case D30.
 #[test]
 fn a_server_that_reports_no_number_has_not_reported_the_tokens() {
     for usage in [r#"{"prompt_tokens":0,"completion_tokens":0}"#, "{}", "[]", r#"{"prompt_tokens":-1}"#] {
@@ -216,7 +208,6 @@ fn a_server_that_reports_no_number_has_not_reported_the_tokens() {
     }
 }
 
-// Case D30.
 #[test]
 fn money_needs_prices() {
     let cost = Cost { max: 1.0, per_million_input: Some(1.0), per_million_output: None };

@@ -1,4 +1,4 @@
-//! E32: cancelled turns.
+//! Cancelled turns.
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,7 +49,6 @@ fn the_turn_is_cancelled(ran: &Ran) {
     assert_eq!((state.llm_calls, state.model_requests), (1, 1));
 }
 
-// Case E32.
 #[test]
 fn sequential_calls_after_the_cancelled_one_are_not_begun() {
     let scenario = cancelled("hang", ToolMode::Sequential);
@@ -73,7 +72,6 @@ fn sequential_calls_after_the_cancelled_one_are_not_begun() {
     assert_eq!(scenario.play_here().turns[0].ended, 50);
 }
 
-// Case E32.
 #[test]
 fn finished_parallel_calls_retain_their_results() {
     let ran = cancelled("hang", ToolMode::Parallel { max: 8 }).play_here();
@@ -82,7 +80,6 @@ fn finished_parallel_calls_retain_their_results() {
     the_next_turn_is_accepted(&ran, "r:2");
 }
 
-// Case E32.
 #[test]
 fn a_call_that_waits_for_one_beside_it_is_not_begun() {
     let behind = |first, second| {
@@ -102,7 +99,6 @@ fn a_call_that_waits_for_one_beside_it_is_not_begun() {
     }
 }
 
-// Case E32.
 #[test]
 fn a_tool_that_ignores_cancellation_holds_the_turn_for_its_grace_only() {
     for tool_mode in [ToolMode::Sequential, ToolMode::Parallel { max: 8 }] {
@@ -112,7 +108,6 @@ fn a_tool_that_ignores_cancellation_holds_the_turn_for_its_grace_only() {
     }
 }
 
-// Case E32.
 #[test]
 fn a_cancelled_answer_leaves_no_text() {
     let slow = Answer::stream().text(["Once"]).delay(100).text([" upon"]).end("stop").done();
@@ -124,7 +119,6 @@ fn a_cancelled_answer_leaves_no_text() {
     assert_eq!(ran.messages(), r#"u:"go", u:"go on", a:"fine""#);
 }
 
-// Case E33.
 #[test]
 fn text_read_before_a_cancel_is_part_of_the_conversation() {
     for name in ["default", "opencode", "agentscope"] {
@@ -163,7 +157,6 @@ fn text_read_before_a_cancel_is_part_of_the_conversation() {
     }
 }
 
-// Case E33.
 #[test]
 fn a_complete_call_is_retained_and_a_partial_one_is_not() {
     let cancelled = |arguments: &str| {

@@ -1,4 +1,4 @@
-//! E32 and N6: after a cancellation at any event, the conversation can continue.
+//! After a cancellation at any event, the conversation can continue.
 
 use std::sync::Arc;
 
@@ -77,7 +77,6 @@ fn ended(state: &AgentState, nth: usize) {
     assert_eq!(state.metadata.is_interrupted, outcome == AgentOutcome::Cancelled, "{nth}");
 }
 
-// Case E32.
 #[test]
 fn a_turn_that_is_cancelled_at_any_event_is_followed_by_another_or_resumed() {
     let parallel = |config| ReactConfig { tool_mode: ToolMode::Parallel { max: 8 }, ..config };
@@ -125,7 +124,6 @@ fn a_turn_that_is_cancelled_at_any_event_is_followed_by_another_or_resumed() {
     }
 }
 
-// Case E32.
 #[test]
 fn without_a_checkpointer_the_conversation_is_handed_on() {
     for nth in 0.. {

@@ -14,7 +14,7 @@ use superstep::{
 
 use super::{Turn, kit::Kit, show::Told};
 
-/// I1 and I2: each call has exactly one result, before any other message, in call order; no result is without
+/// Each call has exactly one result, before any other message, in call order; no result is without
 /// call.
 pub(crate) fn calls_are_answered<'a>(messages: impl IntoIterator<Item = &'a Message>) {
     let mut open: Vec<&str> = Vec::new();
@@ -33,7 +33,7 @@ pub(crate) fn calls_are_answered<'a>(messages: impl IntoIterator<Item = &'a Mess
     assert!(open.is_empty(), "I1: {open:?} have no result at the end");
 }
 
-/// I3: a listener receives exactly the text that is stored as the model's. An answer of several parts is one
+/// A listener receives exactly the text that is stored as the model's. An answer of several parts is one
 /// message.
 fn events_rebuild_the_text(turn: &Turn) {
     let (mut heard, mut part) = (Vec::<(String, String)>::new(), 0);
@@ -60,7 +60,7 @@ fn events_rebuild_the_text(turn: &Turn) {
     assert_eq!(join(heard), said, "I3");
 }
 
-/// I5: a started call is ended once; a call that is not started is skipped once; both in call order, except for calls that wait for
+/// A started call is ended once; a call that is not started is skipped once; both in call order, except for calls that wait for
 /// an approver.
 fn calls_are_reported(told: &[Told], state: &AgentState, this_turn: &[&Message]) {
     let ids = |name: &str| -> Vec<&str> {
@@ -106,7 +106,7 @@ fn calls_are_reported(told: &[Told], state: &AgentState, this_turn: &[&Message])
     }
 }
 
-/// R6, and the guarantees at the end of a turn.
+/// And the guarantees at the end of a turn.
 pub(crate) fn the_end_fits(state: &AgentState) {
     let outcome = state.outcome.expect("a turn that ended has an outcome");
     assert_eq!(state.stop_reason.is_done(), outcome == AgentOutcome::Completed, "R6: {outcome:?}");
@@ -129,7 +129,7 @@ pub(crate) fn turn(turn: &Turn) {
     the_end_fits(&turn.state);
 }
 
-/// I4: each request continues the previous one, unless a compaction came in between; a retry is equal.
+/// Each request continues the previous one, unless a compaction came in between; a retry is equal.
 /// Exceptions: texts that only one request has at its end, a message that was finished since, and requests
 /// for summaries.
 pub(crate) fn requests_extend(requests: &[Request], compacted: usize) {

@@ -1,4 +1,4 @@
-//! G40 at both levels: the fate of a call that waited for a decision.
+//! The fate of a call that waited for a decision.
 
 use std::sync::Arc;
 
@@ -87,7 +87,6 @@ fn after(decision: &Approval, answers: &[Answer]) -> (Option<AgentOutcome>, (usi
     made
 }
 
-// Case G40.
 #[test]
 fn a_decision_determines_the_result_and_finished_neighbours_do_not_run_again() {
     let completed = Some(AgentOutcome::Completed);
@@ -103,7 +102,6 @@ fn a_decision_determines_the_result_and_finished_neighbours_do_not_run_again() {
     }
 }
 
-// Case G40.
 #[test]
 fn permanent_grants_do_not_pause_later_turns() {
     let script = [call("c1", "send", ASKS.2), txt("ok"), call("c3", "send", r#"{"to":"b"}"#), txt("ok")];
@@ -117,7 +115,6 @@ fn permanent_grants_do_not_pause_later_turns() {
     assert_eq!(made, (Some(AgentOutcome::Completed), (2, 0), 1));
 }
 
-// Case G40.
 #[test]
 fn a_round_that_is_held_runs_as_a_whole() {
     let (made, _) = both(&[calls([ASKS, ASKS_NOT]), txt("ok")], async |asked: Asked| {
@@ -131,7 +128,6 @@ fn a_round_that_is_held_runs_as_a_whole() {
     assert_eq!(made, ((0, 0), (0, 1), results.to_vec()));
 }
 
-// Case G40.
 #[test]
 fn a_denial_that_ends_the_turn_leaves_every_call_answered() {
     let script = [calls([ASKS_NOT, ASKS]), txt("hello")];
@@ -147,7 +143,6 @@ fn a_denial_that_ends_the_turn_leaves_every_call_answered() {
     assert_eq!(sent.requests, 2);
 }
 
-// Case G40.
 #[test]
 fn two_that_wait_are_decided_in_any_order_and_an_answer_to_nothing_changes_nothing() {
     let script = [calls([ASKS, ("c2", "send", r#"{"to":"b"}"#)]), txt("ok")];
@@ -169,7 +164,6 @@ fn two_that_wait_are_decided_in_any_order_and_an_answer_to_nothing_changes_nothi
     assert_eq!(made, ((1, 0), vec!["not needed".to_owned(), "sent".to_owned()]));
 }
 
-// Case G40.
 #[test]
 fn invalid_arguments_are_reported_before_an_approval() {
     let (made, _) = both(&[call("c1", "send", r#"{"to":1}"#), txt("ok")], async |asked: Asked| {

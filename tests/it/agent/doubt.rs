@@ -1,4 +1,4 @@
-//! E35: calls that had begun when a program stopped, and what their tools report about them.
+//! Calls that had begun when a program stopped, and what their tools report about them.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -88,7 +88,6 @@ async fn resumed(reports: Reports, config: ReactConfig, (at, cancelled): (i64, b
     state
 }
 
-// Case E35.
 #[test]
 fn an_outcome_that_a_tool_does_not_report_in_time_is_unknown_and_the_turn_continues() {
     let config = |wall: Option<u64>| ReactConfig {

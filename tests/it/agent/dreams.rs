@@ -1,4 +1,4 @@
-//! S0-29 to S0-33: conversations become memory.
+//! Conversations become memory.
 
 mod ends;
 mod everywhere;

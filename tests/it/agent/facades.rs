@@ -1,4 +1,4 @@
-//! C20, D26, E32, X4, X10 and X12: the agent in the form of other designs, with a scripted model and over
+//! The agent in the form of other designs, with a scripted model and over
 //! loopback.
 
 mod agentscope;

@@ -31,7 +31,6 @@ fn busy() -> Answer {
     http(503, &[], "{}")
 }
 
-// Case N9.
 #[test]
 fn the_next_model_is_called_when_the_attempts_are_exhausted() {
     let scenario = retrying(Scenario::new([busy(), busy()]), 3).fallback([busy(), txt("ok")]);
@@ -45,7 +44,6 @@ fn the_next_model_is_called_when_the_attempts_are_exhausted() {
     assert_eq!(ran.fell_back[0][0]["model"], "f1");
 }
 
-// Case N9.
 #[test]
 fn a_failure_of_the_models_own_leads_to_the_next_one_at_once() {
     let quota = r#"{"error":{"code":"insufficient_quota"}}"#;
@@ -64,7 +62,6 @@ fn a_failure_of_the_models_own_leads_to_the_next_one_at_once() {
     }
 }
 
-// Case N9.
 #[test]
 fn an_invalid_or_too_long_request_is_not_sent_to_other_models() {
     let long = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
@@ -85,7 +82,6 @@ fn an_invalid_or_too_long_request_is_not_sent_to_other_models() {
     assert_eq!(ran.events(), "a▸ +retry{2,1,400} ◂a");
 }
 
-// Case N9.
 #[test]
 fn partial_text_of_a_failed_model_is_void_when_another_replies() {
     let half = || Answer::stream().text(["Hel"]).usage(5, 1).cut();
@@ -103,7 +99,6 @@ fn partial_text_of_a_failed_model_is_void_when_another_replies() {
     assert_eq!(ran.state().metadata.usage_by_model, by_model);
 }
 
-// Case N9.
 #[test]
 fn a_tool_call_of_a_broken_answer_is_not_executed() {
     let half = || Answer::stream().call(0, "c1", "echo", [r#"{"x":"1"}"#]).cut();
@@ -113,7 +108,6 @@ fn a_tool_call_of_a_broken_answer_is_not_executed() {
     assert_eq!(ran.messages(), r#"u:"go", a:[c2 echo{"x":"2"}], t(c2):"r:2", a:"ok""#);
 }
 
-// Case N9.
 #[test]
 fn the_model_that_replied_is_called_first_until_the_turn_is_over() {
     let said = |text| Answer::stream().text([text]).end("stop").usage(1, 1).done();
@@ -135,7 +129,6 @@ fn the_model_that_replied_is_called_first_until_the_turn_is_over() {
     assert!(ran.state().model.is_empty() && ran.state().usage_by_model.is_empty());
 }
 
-// Case N9.
 #[test]
 fn models_before_the_one_that_answered_have_their_turn_when_it_fails() {
     let scenario = Scenario::new([http(404, &[], ""), txt("main")])
@@ -148,7 +141,6 @@ fn models_before_the_one_that_answered_have_their_turn_when_it_fails() {
     assert_eq!((ran.state().model.as_str(), ran.reply()), ("", "main"), "the main model has no name here");
 }
 
-// Case N9.
 #[test]
 fn when_no_model_replies_the_error_names_each() {
     let scenario = Scenario::new([busy(), busy()]).fallback([http(401, &[], "no key")]);
@@ -163,7 +155,6 @@ fn when_no_model_replies_the_error_names_each() {
     assert_eq!(ran.state().model, "");
 }
 
-// Case N9.
 #[test]
 fn all_waits_together_are_bounded() {
     let scenario = retrying(Scenario::new([busy(), busy()]), 1000).fallback([busy()]).fallback([txt("ok")]);
@@ -176,7 +167,6 @@ fn all_waits_together_are_bounded() {
     assert_eq!(ran.turn().ended, 1000);
 }
 
-// Case N9.
 #[test]
 fn a_cancelled_wait_of_a_fallback_ends_at_once() {
     let mut scenario = retrying(Scenario::new([http(401, &[], "")]), 7000).fallback([busy()]);

@@ -24,7 +24,6 @@ fn limited(headers: &[(&str, &str)]) -> Ran {
     retrying(Scenario::new([http(429, headers, "{}"), txt("ok")]), 1000).play_here()
 }
 
-// Case C17.
 #[test]
 fn a_retry_waits_as_the_server_requests() {
     for (headers, wait) in [
@@ -45,7 +44,6 @@ fn a_retry_waits_as_the_server_requests() {
     }
 }
 
-// Case C17.
 #[test]
 fn a_retry_over_the_wire() {
     let ran = retrying(Scenario::new([http(429, &[("retry-after-ms", "3")], "{}"), txt("ok")]), 1).play();
@@ -53,7 +51,6 @@ fn a_retry_over_the_wire() {
     assert_eq!(ran.messages(), r#"u:"go", a:"ok""#);
 }
 
-// Case C17.
 #[test]
 fn a_wait_that_is_too_long_is_not_begun() {
     let ran = retrying(Scenario::new([http(429, &[("retry-after", "600")], "{}")]), 1).play();
@@ -66,7 +63,6 @@ fn a_wait_that_is_too_long_is_not_begun() {
     assert_eq!(ran.outcome(), AgentOutcome::LlmError);
 }
 
-// Case C17.
 #[test]
 fn an_exhausted_quota_is_not_retried() {
     let body = r#"{"error":{"message":"no credit","code":"insufficient_quota"}}"#;
@@ -75,7 +71,6 @@ fn an_exhausted_quota_is_not_retried() {
     assert_eq!(ran.state().error.as_ref().unwrap().kind, ModelErrorKind::QuotaExceeded);
 }
 
-// Case C17.
 #[test]
 fn a_cancelled_wait_ends_at_once() {
     let mut scenario = retrying(Scenario::new([http(429, &[("retry-after", "7")], "{}")]), 1);
@@ -87,7 +82,6 @@ fn a_cancelled_wait_ends_at_once() {
     assert_eq!(ran.state().model_requests, 1);
 }
 
-// Case C19.
 #[test]
 fn a_refused_request_is_sent_once() {
     for (status, kind) in [
@@ -108,7 +102,6 @@ fn a_refused_request_is_sent_once() {
     }
 }
 
-// Case C20.
 #[test]
 fn the_reply_explains_a_failed_model_call() {
     let busy = || http(503, &[], r#"{"error":{"message":"overloaded"}}"#);
@@ -125,7 +118,6 @@ fn the_reply_explains_a_failed_model_call() {
     assert_eq!(ran.outcome(), AgentOutcome::LlmError);
 }
 
-// Case C18.
 #[test]
 fn transient_failures_are_retried() {
     for status in [500, 502, 503, 504, 529, 408, 409, 425] {
@@ -138,7 +130,6 @@ fn transient_failures_are_retried() {
     assert_eq!(ran.events(), "a▸ +retry{2,1,null} tok(ok) ◂a");
 }
 
-// Case C19.
 #[test]
 fn a_request_that_is_too_long_is_distinguished_from_a_plain_400() {
     for body in [
@@ -162,7 +153,6 @@ fn broken() -> Answer {
     Answer::stream().text(["Hel", "lo wor"]).cut()
 }
 
-// Case C21.
 #[test]
 fn a_broken_answer_is_void_and_the_next_one_counts() {
     let whole = Answer::stream().text(["Hello", " world"]).end("stop").done();
@@ -176,7 +166,6 @@ fn a_broken_answer_is_void_and_the_next_one_counts() {
     assert_eq!(ran.reply(), "Hello world");
 }
 
-// Case C21.
 #[test]
 fn an_answer_that_the_server_gave_up_is_void_and_executes_nothing() {
     for reason in ["error", "insufficient_system_resource", "network_error", "abort"] {
@@ -192,7 +181,6 @@ fn an_answer_that_the_server_gave_up_is_void_and_executes_nothing() {
     }
 }
 
-// Case C21.
 #[test]
 fn a_broken_answer_without_retries_leaves_no_message() {
     let scenario = Scenario::new([broken()]);
@@ -203,7 +191,6 @@ fn a_broken_answer_without_retries_leaves_no_message() {
     assert_eq!(ran.events(), "a▸ tok(Hel) tok(lo wor) +attempt_discarded{1} ◂a");
 }
 
-// Case C21.
 #[test]
 fn a_partial_response_is_retained_and_flagged_if_configured() {
     let called = Answer::stream().text(["Hel", "lo"]).call(0, "c1", "echo", [r#"{"x":"1"}"#]).cut();
@@ -228,7 +215,6 @@ fn a_partial_response_is_retained_and_flagged_if_configured() {
     assert_eq!(ran.messages(), r#"u:"go""#);
 }
 
-// Case C21.
 #[test]
 fn a_cancelled_response_is_retained_if_configured() {
     let scenario = Scenario::new([Answer::stream().text(["Hel", "lo"]).delay(500).text(["no"]).stall()]);
@@ -239,7 +225,6 @@ fn a_cancelled_response_is_retained_if_configured() {
     assert_eq!(ran.messages(), r#"u:"go", a:"Hello""#);
 }
 
-// Case C23.
 #[test]
 fn a_text_that_is_cut_off_is_accepted() {
     let ran = Scenario::new([Answer::stream().text(["The answer "]).end("length").done()]).play();
@@ -254,7 +239,6 @@ fn cut_call(arguments: &str, reason: &str) -> Ran {
     Scenario::new([cut, call("c2", "echo", r#"{"x":"1"}"#), txt("ok")]).play()
 }
 
-// Case C24.
 #[test]
 fn a_call_that_is_cut_off_is_answered_and_not_executed() {
     for reason in ["length", "content_filter", "model_length", "MAX_TOKENS", "sensitive"] {
@@ -277,7 +261,6 @@ fn a_call_that_is_cut_off_is_answered_and_not_executed() {
     }
 }
 
-// Case C25.
 #[test]
 fn an_empty_answer_is_accepted() {
     let blank = Answer::stream().text(["\n "]).end("stop").done();

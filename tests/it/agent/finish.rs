@@ -1,4 +1,4 @@
-//! S4-04, S4-07, S4-11: turns that end with a call of the finish tool.
+//! Turns that end with a call of the finish tool.
 
 use serde_json::{Value, json};
 use superstep::agent::{
@@ -25,7 +25,6 @@ fn offered(request: &Value) -> Vec<&str> {
     tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect()
 }
 
-// Case S4-04.
 #[test]
 fn a_call_of_the_finish_tool_ends_the_turn_with_its_reply() {
     let script = [call("c1", "echo", r#"{"x":"1"}"#), finish("c2", r#"{"response":"It is 1."}"#)];
@@ -46,7 +45,6 @@ fn a_call_of_the_finish_tool_ends_the_turn_with_its_reply() {
     assert_eq!((state.stop_reason.as_str(), state.output.as_ref()), ("", None));
 }
 
-// Case G38.
 #[test]
 fn the_reply_of_the_finish_tool_ends_the_conversation_once() {
     let given = finish("c1", r#"{"response":"It is 1."}"#);
@@ -64,7 +62,6 @@ fn the_reply_of_the_finish_tool_ends_the_conversation_once() {
     assert_eq!(said.iter().filter(|said| ***said == json!("It is 1.")).count(), 1);
 }
 
-// Case S4-11.
 #[test]
 fn the_finish_tool_is_offered_without_registration() {
     let ran = agentscope([txt("hi")]).play();
@@ -74,7 +71,6 @@ fn the_finish_tool_is_offered_without_registration() {
     assert_eq!(offered(&Scenario::new([txt("hi")]).play().requests[0]), ["add", "echo"]);
 }
 
-// Case B10.
 #[test]
 fn the_finish_tool_is_one_of_the_tools_that_are_there() {
     let ran = agentscope([call("c1", "finish", "{}"), finish("c2", r#"{"response":"hi"}"#)]).play();
@@ -82,7 +78,6 @@ fn the_finish_tool_is_one_of_the_tools_that_are_there() {
     assert_eq!((ran.result("c1"), ran.reply()), (known, "hi"));
 }
 
-// Case S4-07.
 #[test]
 fn a_plain_text_is_taken_for_a_call_of_the_finish_tool() {
     let ran = agentscope([txt("hi"), txt("bye")]).turns(&["hello", "so long"]).play();
@@ -99,7 +94,6 @@ fn a_plain_text_is_taken_for_a_call_of_the_finish_tool() {
     assert_eq!((ran.state().current_step, ran.requests.len()), (0, 2));
 }
 
-// Case S4-07.
 #[test]
 fn without_conversion_the_model_is_reminded_to_call_it_up_to_a_limit() {
     let strict = |answers: Vec<Answer>| {
@@ -121,7 +115,6 @@ fn without_conversion_the_model_is_reminded_to_call_it_up_to_a_limit() {
     assert_eq!(ran.state().stop_reason.as_str(), "structured_output_invalid");
 }
 
-// Case S4-04.
 #[test]
 fn wrong_arguments_are_reported_and_the_loop_continues() {
     let script = [finish("c1", "{}"), finish("c2", "{x"), finish("c3", r#"{"response":"ok"}"#)];
@@ -133,7 +126,6 @@ fn wrong_arguments_are_reported_and_the_loop_continues() {
     assert_eq!(ran.state().output_problem, "");
 }
 
-// Case S4-04.
 #[test]
 fn other_calls_of_the_answer_still_get_their_results() {
     let script = calls([
@@ -182,7 +174,6 @@ fn finishing_is_not_a_loop() {
     assert_eq!(ran.play().outcome(), AgentOutcome::Completed);
 }
 
-// Case S4-12.
 #[test]
 fn a_summary_at_the_limit_is_a_text_and_a_reply() {
     let script = [call("c1", "echo", r#"{"x":"1"}"#), txt("as far as I got")];
@@ -224,7 +215,6 @@ fn a_reply_by_call_is_accepted_in_the_call_without_tools() {
     assert_ne!(ran.outcome(), AgentOutcome::Completed);
 }
 
-// Case B10.
 #[test]
 fn the_name_of_the_finish_tool_is_repaired_like_that_of_any_other() {
     let repairs = |config| ReactConfig { repair: true, ..config };

@@ -1,4 +1,4 @@
-//! G40 and E35: what an earlier run of a round has done, when its turn is resumed under other conditions.
+//! What an earlier run of a round has done, when its turn is resumed under other conditions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -73,7 +73,6 @@ async fn crashed(backend: &Backend, kit: &Kit) {
 }
 
 on_every_store! {
-    // Case G40.
     async fn a_finished_call_keeps_its_result_if_the_waiting_turn_is_cancelled(backend: Backend) {
         let kit = Kit::default();
         waiting(&backend, &kit).await;
@@ -87,7 +86,6 @@ on_every_store! {
         agent.graph().thread("t").replay().run().await.unwrap().assert_same();
     }
 
-    // Case G40.
     async fn a_finished_call_keeps_its_result_under_a_smaller_budget(backend: Backend) {
         let wall = Budget { wall: Some(Duration::ZERO), ..Budget::default() };
         let calls = |n| Budget { tool_calls: Some(n), ..Budget::default() };
@@ -106,7 +104,6 @@ on_every_store! {
         }
     }
 
-    // Case G40.
     async fn nobody_is_asked_about_a_finished_call(backend: Backend) {
         let kit = Kit::default();
         waiting(&backend, &kit).await;
@@ -119,7 +116,6 @@ on_every_store! {
         assert_eq!((kit.n("echo"), kit.n("send")), (1, 1));
     }
 
-    // Case E35.
     async fn a_call_that_had_begun_is_in_doubt_also_if_the_resumed_turn_is_cancelled(backend: Backend) {
         let kit = Kit::default();
         crashed(&backend, &kit).await;
@@ -130,7 +126,6 @@ on_every_store! {
         agent.graph().thread("t").replay().run().await.unwrap().assert_same();
     }
 
-    // Case E35.
     async fn a_call_that_had_begun_is_in_doubt_also_under_a_smaller_budget(backend: Backend) {
         let kit = Kit::default();
         crashed(&backend, &kit).await;
@@ -141,7 +136,6 @@ on_every_store! {
         assert_eq!((kit.n("echo"), kit.n("deaf")), (1, 1));
     }
 
-    // Case E35.
     async fn a_finished_call_stays_that_of_the_tool_into_which_a_hook_changed_it(backend: Backend) {
         let kit = Kit::default();
         let hooked = |answers| {

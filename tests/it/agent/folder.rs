@@ -1,4 +1,4 @@
-//! S2-08: the folder of a turn, shared by its tools, rules, questions, snapshots and long results.
+//! The folder of a turn, shared by its tools, rules, questions, snapshots and long results.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! X7: external conversations, with calls without results and results without calls.
+//! External conversations, with calls without results and results without calls.
 
 use std::sync::Arc;
 
@@ -43,7 +43,6 @@ fn read(history: &[Message]) -> Vec<String> {
     sent.last[..sent.last.len() - after.len()].to_vec()
 }
 
-// Case X7.
 #[test]
 fn a_call_without_a_result_gets_a_lost_result() {
     let (user, answer) = (Message::user("u"), Message::tool("c2", "2"));
@@ -59,7 +58,6 @@ fn a_call_without_a_result_gets_a_lost_result() {
     );
 }
 
-// Case X7.
 #[test]
 fn a_result_without_a_call_is_left_out() {
     let (user, nobodys) = (Message::user("u"), Message::tool("zz", "?"));
@@ -69,7 +67,6 @@ fn a_result_without_a_call_is_left_out() {
     assert_eq!(read(&twice), ["user: u", "assistant: ", "tool: 1"]);
 }
 
-// Case X7.
 #[test]
 fn results_are_put_in_the_order_of_their_calls() {
     let results = ["c2", "c1"].map(|id| Message::tool(id, id));

@@ -1,4 +1,4 @@
-//! X11: one-time hints for the model.
+//! One-time hints for the model.
 
 use std::{sync::Arc, time::Duration};
 
@@ -48,7 +48,6 @@ fn is_not_stored(ran: &Ran) {
     assert!(ran.state().messages.iter().all(|message| message.content != "be brief"));
 }
 
-// Case X11.
 #[test]
 fn a_hint_is_in_the_next_request_only_and_not_in_the_conversation() {
     let ran = hinting([call("c1", "echo", r#"{"x":"1"}"#), txt("ok")]).play();
@@ -59,7 +58,6 @@ fn a_hint_is_in_the_next_request_only_and_not_in_the_conversation() {
     is_not_stored(&ran);
 }
 
-// Case X11.
 #[test]
 fn several_hints_are_sent_in_order() {
     let hinting = Scenario { hints: vec!["be kind", "be brief"], ..hinting([txt("ok")]) };
@@ -69,7 +67,6 @@ fn several_hints_are_sent_in_order() {
     assert!(said.into_iter().eq(&told), "{:?}", ran.requests[0]);
 }
 
-// Case X11.
 #[test]
 fn a_hint_stays_until_its_request_is_answered() {
     let cut = Answer::stream().text(["o"]).cut();
@@ -90,7 +87,6 @@ fn a_hint_stays_until_its_request_is_answered() {
     assert_eq!(hinted(&retried(Some("say something")).play().requests), [(1, true); 3]);
 }
 
-// Case X11.
 #[test]
 fn a_hint_stays_for_a_fallback_model() {
     let ran = hinting([http(401, &[], "{}")]).fallback([txt("ok")]).play();
@@ -98,7 +94,6 @@ fn a_hint_stays_for_a_fallback_model() {
     is_not_stored(&ran);
 }
 
-// Case X11.
 #[test]
 fn a_hint_stays_for_a_turn_that_is_resumed() {
     let (asked, sent) = both(&[http(401, &[], "{}"), txt("ok")], async |asked: Asked| {
@@ -112,7 +107,6 @@ fn a_hint_stays_for_a_turn_that_is_resumed() {
     assert_eq!(sent.last, ["user: go", "user: be brief"]);
 }
 
-// Case X11.
 #[test]
 fn an_external_update_may_queue_a_hint() {
     paused(async {

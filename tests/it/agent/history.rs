@@ -1,4 +1,4 @@
-//! S0-08: each finished turn is a line of its user's history.
+//! Each finished turn is a line of its user's history.
 
 use std::{fs, sync::Arc};
 
@@ -74,7 +74,6 @@ async fn told(agent: &Agent, text: &str, config: RunOptions, name: &str) -> Vec<
     told
 }
 
-// Case S0-08.
 #[test]
 fn a_turn_that_ended_is_a_line_at_both_levels() {
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! X10 and K9: hooks before and after model calls and tool calls, in any graph.
+//! Hooks before and after model calls and tool calls, in any graph.
 
 use std::{future::ready, sync::Arc, time::Duration};
 
@@ -68,7 +68,6 @@ fn explained(ran: &Ran, hook: &str) {
     );
 }
 
-// Cases K9, X10.
 #[test]
 fn hooks_run_around_each_model_call_and_each_tool_call() {
     let script = [calls([("c0", "echo", r#"{"x":"a"}"#), ("c1", "echo", r#"{"x":"b"}"#)]), txt("ok")];
@@ -92,7 +91,6 @@ fn hooks_run_around_each_model_call_and_each_tool_call() {
     );
 }
 
-// Case X10.
 #[test]
 fn an_agents_own_hooks_run_before_those_of_its_kind() {
     let hooks = |kit: &Kit| noting(kit, "own ").then(&noting(kit, "kind "));
@@ -103,7 +101,6 @@ fn an_agents_own_hooks_run_before_those_of_its_kind() {
     );
 }
 
-// Case X10.
 #[test]
 fn hooks_replace_request_and_response_and_the_conversation_has_the_original() {
     let hooks = |_: &Kit| {
@@ -127,7 +124,6 @@ fn hooks_replace_request_and_response_and_the_conversation_has_the_original() {
     assert_eq!(ran.events(), "a▸ tok(ok) +attempt_discarded{1} tok(ok!) ◂a");
 }
 
-// Case X10.
 #[test]
 fn a_hook_gets_a_copy() {
     let hooks = |_: &Kit| {
@@ -165,7 +161,6 @@ fn a_hook_gets_a_copy() {
     assert_eq!(ran.requests, plain.requests);
 }
 
-// Case X10.
 #[test]
 fn hooks_replace_arguments_and_results_but_not_the_models_call() {
     let hooks = |_: &Kit| {
@@ -222,7 +217,6 @@ fn a_hook_denies_a_call_without_a_pause() {
     assert_eq!((ran.kit.n("send"), ran.kit.n("echo"), ran.reply()), (0, 1, "ok"));
 }
 
-// Case X10.
 #[test]
 fn a_hook_before_the_model_call_that_fails_ends_the_turn_before_it() {
     let hooks = |_: &Kit| {
@@ -235,7 +229,6 @@ fn a_hook_before_the_model_call_that_fails_ends_the_turn_before_it() {
     assert_eq!((ran.messages().as_str(), ran.requests.len()), (r#"u:"go""#, 0));
 }
 
-// Case X10.
 #[test]
 fn a_failing_hook_after_the_model_call_voids_streamed_text() {
     let hooks = |_: &Kit| {
@@ -250,7 +243,6 @@ fn a_failing_hook_after_the_model_call_voids_streamed_text() {
     assert_eq!((ran.state().llm_calls, ran.state().model_requests), (0, 1));
 }
 
-// Case X10.
 #[test]
 fn a_hook_before_a_tool_call_that_fails_leaves_every_call_answered() {
     let hooks = |_: &Kit| {
@@ -274,7 +266,6 @@ fn a_hook_before_a_tool_call_that_fails_leaves_every_call_answered() {
     );
 }
 
-// Case X10.
 #[test]
 fn a_panicking_hook_after_a_tool_call_retains_the_result() {
     let hooks = |_: &Kit| {

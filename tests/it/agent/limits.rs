@@ -18,7 +18,6 @@ fn limited(max_steps: u32, answers: impl IntoIterator<Item = Answer>) -> Ran {
         .play()
 }
 
-// Case D26.
 #[test]
 fn after_the_last_round_the_model_is_called_without_tools() {
     let ran = limited(3, [echo("c1", "1"), echo("c2", "2"), echo("c3", "3"), txt("partial")]);
@@ -40,7 +39,6 @@ fn after_the_last_round_the_model_is_called_without_tools() {
     );
 }
 
-// Case D26.
 #[test]
 fn a_limit_of_0_is_one_request_without_tools() {
     let ran = limited(0, [txt("partial")]);
@@ -67,7 +65,6 @@ fn a_server_that_requires_alternating_turns_and_called_tools_gets_them() {
     assert_eq!((ran.reply(), ran.outcome()), ("done", AgentOutcome::Limit));
 }
 
-// Case R7.
 #[test]
 fn calls_in_an_answer_without_tools_are_ignored_and_recorded() {
     let spoken = Answer::stream().text(["best effort"]).call(0, "c2", "echo", [r#"{"x":"2"}"#]);
@@ -82,7 +79,7 @@ fn calls_in_an_answer_without_tools_are_ignored_and_recorded() {
         assert_eq!(ran.outcome(), AgentOutcome::Limit);
         match reply {
             Some(reply) => assert_eq!(ran.reply(), reply),
-            // X5: there was no text, so the reply has the reason.
+            // There was no text, so the reply has the reason.
             None => assert_eq!(
                 ran.reply(),
                 "No answer: the step limit was reached before the model gave an answer (max_steps)."
@@ -100,7 +97,6 @@ fn searches(calls: [(&str, &str); 2], found: &[&'static str]) -> Scenario {
 const TWICE: [(&str, &str); 2] = [("search", r#"{"q":"rust  Async"}"#), ("search", r#"{"q":"rust async"}"#)];
 const SAME: &[&str] = &["10 hits: A,B", "10 hits: A,B"];
 
-// Case D28.
 #[test]
 fn two_calls_alike_end_the_turn() {
     let ran = searches(TWICE, SAME).play();
@@ -133,7 +129,6 @@ fn two_calls_alike_end_the_turn() {
     );
 }
 
-// Case D28.
 #[test]
 fn different_calls_are_not_a_loop() {
     let other_tool = [TWICE[0], ("find", TWICE[1].1)];
@@ -148,7 +143,6 @@ fn different_calls_are_not_a_loop() {
     }
 }
 
-// Case D28.
 #[test]
 fn without_rules_nothing_is_a_loop() {
     let mut scenario = searches(TWICE, SAME).config(|config| ReactConfig { loops: Vec::new(), ..config });
@@ -156,7 +150,6 @@ fn without_rules_nothing_is_a_loop() {
     assert_eq!(scenario.play().reply(), "ok");
 }
 
-// Case D28.
 #[test]
 fn at_the_step_limit_the_last_response_precedes_loop_detection() {
     let scenario = searches(TWICE, SAME)

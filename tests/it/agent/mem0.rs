@@ -194,7 +194,6 @@ async fn told_and_asked(memory: &Mem0, models: [Arc<dyn ChatModel>; 2]) -> Strin
     shown.content.clone()
 }
 
-// Case X2.
 #[test]
 fn an_agent_stores_a_memory_request_and_finds_it_on_another_thread() {
     let found = "<long_term_memory>\n- Remember that my tea is oolong\n</long_term_memory>";
@@ -220,7 +219,6 @@ fn an_agent_stores_a_memory_request_and_finds_it_on_another_thread() {
     });
 }
 
-// Case X2.
 #[test]
 fn a_server_that_is_not_there_does_not_reach_the_run() {
     real(async {

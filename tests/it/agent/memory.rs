@@ -1,4 +1,4 @@
-//! X2: the user's memory requests.
+//! The user's memory requests.
 
 use std::time::Duration;
 
@@ -30,7 +30,6 @@ fn memory_events(ran: &Ran) -> Vec<String> {
     told.map(|told| super::show::events(std::slice::from_ref(told))).collect()
 }
 
-// Case X2.
 #[test]
 fn a_memory_request_is_stored_once() {
     let scenario = remembering(Memory::Works, "remember that I like tea");
@@ -50,7 +49,6 @@ fn a_memory_request_is_stored_once() {
     }
 }
 
-// Case X2.
 #[test]
 fn a_memory_request_may_be_typed_in_any_way() {
     for text in [
@@ -68,7 +66,6 @@ fn a_memory_request_may_be_typed_in_any_way() {
     }
 }
 
-// Case X2.
 #[test]
 fn other_messages_are_not_stored() {
     for text in ["hello", "I remembered that", "remember to that", "rememberthat"] {
@@ -79,7 +76,6 @@ fn other_messages_are_not_stored() {
     }
 }
 
-// Case X2.
 #[test]
 fn a_store_that_fails_does_not_reach_the_run() {
     let ran = remembering(Memory::Fails, "Please remember: tea").play_here();
@@ -87,7 +83,6 @@ fn a_store_that_fails_does_not_reach_the_run() {
     the_turn_is_not_touched(&ran);
 }
 
-// Case X2.
 #[test]
 fn a_store_that_panics_does_not_reach_the_run() {
     let ran = remembering(Memory::Panics, "请记住我喜欢茶").play_here();
@@ -95,7 +90,6 @@ fn a_store_that_panics_does_not_reach_the_run() {
     the_turn_is_not_touched(&ran);
 }
 
-// Case X2.
 #[test]
 fn a_trigger_that_panics_does_not_reach_the_run() {
     let ran = remembering(Memory::Puzzled, "remember that I like tea").play_here();
@@ -103,7 +97,6 @@ fn a_trigger_that_panics_does_not_reach_the_run() {
     the_turn_is_not_touched(&ran);
 }
 
-// Case X2.
 #[test]
 fn a_hanging_store_delays_no_reply() {
     let scenario = remembering(Memory::Hangs, "remember that I like tea");
@@ -117,7 +110,6 @@ fn a_hanging_store_delays_no_reply() {
     assert_eq!(ran.reply(), "noted");
 }
 
-// Case X2.
 #[test]
 fn a_store_that_hangs_holds_a_cancelled_turn_for_its_grace_only() {
     let slow = Answer::stream().delay(1000).text(["noted"]).end("stop").done();

@@ -25,7 +25,6 @@ async fn told(answers: impl IntoIterator<Item = Answer>) -> Vec<String> {
     stream.map(line).collect().await
 }
 
-// Case F3.
 #[tokio::test(start_paused = true)]
 async fn tokens_and_tool_results_have_their_nodes() {
     let answer = Answer::stream().text(["fi", "ve"]).end("stop").done();
@@ -33,7 +32,6 @@ async fn tokens_and_tool_results_have_their_nodes() {
     insta::assert_snapshot!(lines.join("\n"));
 }
 
-// Case F3.
 #[tokio::test(start_paused = true)]
 async fn streamed_text_of_a_failed_request_is_void() {
     let broken = Answer::stream().text(["fo"]).cut();

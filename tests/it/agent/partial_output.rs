@@ -28,7 +28,6 @@ fn told(ran: &Ran) -> String {
     shown.split(' ').filter(tells).collect::<Vec<_>>().join(" ")
 }
 
-// Case G39.
 #[test]
 fn the_partial_output_is_reported_while_it_is_written() {
     let list = json!({"type": "array", "items": {"type": "string"}});
@@ -42,7 +41,6 @@ fn the_partial_output_is_reported_while_it_is_written() {
     assert_eq!(ran.state().output, Some(json!(["ab", "c"])));
 }
 
-// Case G39.
 #[test]
 fn a_text_reply_is_reported_incrementally() {
     for output in [OutputMode::Native, OutputMode::Prompted] {
@@ -58,7 +56,6 @@ fn a_text_reply_is_reported_incrementally() {
     }
 }
 
-// Case G39.
 #[test]
 fn the_reply_at_the_step_limit_is_reported_incrementally() {
     for output in [OutputMode::Tool, OutputMode::Native, OutputMode::Prompted] {

@@ -1,4 +1,4 @@
-//! X9: the parts of answers.
+//! The parts of answers.
 
 use std::sync::Arc;
 
@@ -43,7 +43,6 @@ fn told(ran: &Ran) -> String {
     shown.split(' ').filter(|event| event.starts_with("+part")).collect::<Vec<_>>().join(" ")
 }
 
-// Case X9.
 #[test]
 fn a_call_is_pending_when_it_is_named_running_when_it_is_whole_and_then_completed() {
     let answer = Answer::stream().reasoning("hm").text(["let me add"]);
@@ -73,7 +72,6 @@ fn a_call_is_pending_when_it_is_named_running_when_it_is_whole_and_then_complete
     }
 }
 
-// Case X9.
 #[test]
 fn parts_are_stored_only_if_configured() {
     for preset in superstep::agent::presets::PRESETS {
@@ -83,7 +81,6 @@ fn parts_are_stored_only_if_configured() {
     }
 }
 
-// Case X9.
 #[test]
 fn a_failed_call_is_an_error_part() {
     use ToolStatus::{Completed, Error};
@@ -111,7 +108,6 @@ fn a_failed_call_is_an_error_part() {
     assert_eq!(broken.state.as_ref().unwrap().input, Some("{x".into()));
 }
 
-// Case X9.
 #[test]
 fn a_call_that_was_cut_off_never_ran() {
     let cut = Answer::stream().call(0, "c1", "echo", [r#"{"x":"a"#]).end("length").done();
@@ -123,7 +119,6 @@ fn a_call_that_was_cut_off_never_ran() {
     assert!(!told(&ran).contains("running"), "{}", told(&ran));
 }
 
-// Case X9.
 #[test]
 fn the_parts_of_a_discarded_attempt_go_away() {
     let cut = Answer::stream().call(0, "c1", "echo", [r#"{"x":"#]).cut();
@@ -137,7 +132,6 @@ fn the_parts_of_a_discarded_attempt_go_away() {
     assert_eq!(parts, [(PartKind::Text, None)]);
 }
 
-// Case X9.
 #[test]
 fn a_call_that_is_still_written_when_the_turn_is_cancelled_leaves_no_part() {
     let slow = Answer::stream().call(0, "c1", "echo", [r#"{"x":"#]).delay(100).end("tool_calls").done();
@@ -150,7 +144,6 @@ fn a_call_that_is_still_written_when_the_turn_is_cancelled_leaves_no_part() {
     assert!(ran.state().parts.is_empty());
 }
 
-// Case X9.
 #[test]
 fn calls_of_a_cancelled_turn_are_over() {
     use ToolStatus::{Completed, Error};
@@ -168,7 +161,6 @@ fn calls_of_a_cancelled_turn_are_over() {
     }
 }
 
-// Case X9.
 #[test]
 fn stored_parts_reload_equal_and_continue_after_a_crash() {
     paused(async {

@@ -43,7 +43,6 @@ fn three_rounds(last: Option<Answer>) -> Vec<Answer> {
     [echo("c1", "1"), echo("c2", "2"), echo("c3", "3")].into_iter().chain(last).collect()
 }
 
-// Case D26.
 #[test]
 fn cococat_ends_with_the_last_message() {
     let ran = of("cococat", Some(3), three_rounds(None)).play();
@@ -51,7 +50,6 @@ fn cococat_ends_with_the_last_message() {
     assert_eq!((ran.state().current_step, ran.outcome()), (3, AgentOutcome::Limit));
 }
 
-// Case D26.
 #[test]
 fn opencode_is_reminded_at_its_last_call() {
     let two = || [echo("c1", "1"), echo("c2", "2")];
@@ -70,7 +68,6 @@ fn opencode_is_reminded_at_its_last_call() {
     );
 }
 
-// Case D26.
 #[test]
 fn harness_ends_with_a_fixed_reply() {
     let ran = of("harness", Some(3), three_rounds(None)).play();
@@ -82,7 +79,6 @@ fn harness_ends_with_a_fixed_reply() {
     assert_eq!((ran.requests.len(), ran.reply()), (0, "Max iterations reached."));
 }
 
-// Case D26.
 #[test]
 fn agentscope_summarises_without_tools() {
     let ran = of("agentscope", Some(3), three_rounds(Some(txt("partial")))).play();
@@ -112,7 +108,6 @@ fn a_limit_may_fail_the_run() {
     );
 }
 
-// Case C20.
 #[test]
 fn cococat_replies_with_the_error() {
     let ran =
@@ -121,7 +116,6 @@ fn cococat_replies_with_the_error() {
     assert_eq!(ran.reply(), ran.state().error.as_ref().unwrap().message);
 }
 
-// Cases C18, C21.
 #[test]
 fn opencode_asks_again_after_a_broken_connection() {
     let broken = Answer::stream().text(["Hel", "lo wor"]).cut();
@@ -132,7 +126,6 @@ fn opencode_asks_again_after_a_broken_connection() {
     }
 }
 
-// Case C23.
 #[test]
 fn an_answer_that_was_cut_off_is_continued() {
     let cut = |text: &str| Answer::stream().text([text]).end("length").done();
@@ -168,7 +161,6 @@ fn an_answer_that_was_cut_off_is_continued() {
     assert!(ran.events().contains("+truncated_answer"), "{}", ran.events());
 }
 
-// Case C23.
 #[test]
 fn a_response_at_the_limit_is_continued_by_the_fixed_word_only() {
     let cut = Answer::stream().text(["The answer "]).end("length").done();
@@ -180,7 +172,6 @@ fn a_response_at_the_limit_is_continued_by_the_fixed_word_only() {
     assert_eq!(third[third.len() - 2..], [("assistant", "The answer "), ("user", "continue")]);
 }
 
-// Case D26.
 #[test]
 fn the_text_at_the_limit_is_the_reply() {
     let same = (0..3).map(|n| echo(&format!("c{n}"), "1")).chain([txt("partial")]);
@@ -191,7 +182,6 @@ fn the_text_at_the_limit_is_the_reply() {
     assert!(limit.starts_with("You have failed to generate"), "{limit}");
 }
 
-// Case C23.
 #[test]
 fn a_turn_continues_after_a_continued_response() {
     let cut = Answer::stream().text(["Let me "]).end("length").done();
@@ -203,7 +193,6 @@ fn a_turn_continues_after_a_continued_response() {
     assert_eq!(second, ["go", "Let me look.", "r:1", "found"]);
 }
 
-// Case C24.
 #[test]
 fn two_cut_off_rounds_lead_to_a_call_without_tools() {
     let cut = |id: &str| Answer::stream().call(0, id, "echo", [r#"{"x":"a"#]).end("length").done();
@@ -214,7 +203,6 @@ fn two_cut_off_rounds_lead_to_a_call_without_tools() {
     assert_eq!((ran.outcome(), ran.kit.n("echo")), (AgentOutcome::Completed, 1));
 }
 
-// Case C25.
 #[test]
 fn an_empty_response_is_retried() {
     let empty = || Answer::stream().end("stop").usage(3, 1).done();
@@ -252,7 +240,6 @@ fn identical() -> Vec<Answer> {
     (1..).zip(args).map(|(n, args)| call(&format!("c{n}"), "echo", args)).chain([txt("sorry")]).collect()
 }
 
-// Case D27.
 #[test]
 fn opencode_refuses_the_third_identical_call() {
     let ran = of("opencode", None, identical()).play();
@@ -277,7 +264,6 @@ fn opencode_refuses_the_third_identical_call() {
     assert_eq!(of("opencode", None, broken).play().kit.n("echo"), 4);
 }
 
-// Case N2.
 #[test]
 fn a_refused_repetition_names_only_what_is_the_same() {
     let refused = |when, args: [&str; 4], found: &[&'static str]| {
@@ -399,7 +385,6 @@ fn different_paths_with_equal_errors_are_not_a_loop() {
     assert_eq!(same.play().outcome(), AgentOutcome::LoopDetected);
 }
 
-// Case X1.
 #[test]
 fn opencode_continues_after_tools_with_a_synthetic_user_message() {
     let ran = of("opencode", None, [echo("c1", "1"), txt("done")]).play();
@@ -412,7 +397,6 @@ fn opencode_continues_after_tools_with_a_synthetic_user_message() {
     assert!(without.state().messages.iter().all(|message| !message.synthetic));
 }
 
-// Case E32.
 #[test]
 fn agentscope_adds_a_reply_when_it_is_interrupted() {
     let batch = Answer::stream().call(0, "c0", "echo", [r#"{"x":"1"}"#]).call(1, "c1", "hang", ["{}"]);
@@ -429,7 +413,6 @@ fn agentscope_adds_a_reply_when_it_is_interrupted() {
     assert_eq!(ran.reply(), "going on");
 }
 
-// Case A3.
 #[test]
 fn results_may_be_stored_as_they_come() {
     let calls =

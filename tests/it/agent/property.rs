@@ -31,7 +31,7 @@ fn holds(case: &Case) -> Lived {
         let body = serde_json::to_value(case.scenario.wire.body(&request)).unwrap();
         case.scenario.rules().check(&body).expect("a provider takes it");
     }
-    // A smaller view changes the beginning; F36's property checks its event.
+    // A smaller view changes the beginning; the property of contexts checks its event.
     let most_breaks = if case.scenario.config.context.layers.is_empty() { 0 } else { usize::MAX };
     check::requests_extend(&lived.model.requests(), most_breaks);
     for end in &lived.ends {
@@ -73,7 +73,6 @@ fn is_in_order(state: &AgentState) {
     }
 }
 
-/// Asserts R3.
 fn is_bounded(case: &Case, state: &AgentState) {
     let limit = &case.scenario.config.limit;
     let (used, over) = match limit.unit {

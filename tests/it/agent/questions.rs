@@ -247,7 +247,6 @@ async fn an_answer_that_is_not_known_to_be_the_users_reaches_no_tool() {
 const UNANSWERED: &str = "Error: the tool asked the user a question, and its call was stopped before it continued. What it \
     did before it asked may have been done. Check before repeating it.";
 
-// Case D30.
 #[tokio::test]
 async fn a_tool_whose_question_is_answered_when_the_time_is_over_is_not_said_to_have_done_nothing() {
     let shared = Shared::default();

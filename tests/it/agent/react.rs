@@ -18,7 +18,6 @@ use superstep_testing::{
 use super::{Kit, Scenario, paused};
 use crate::support::{head, names, on_every_store};
 
-// Case K1.
 #[test]
 fn a_call_and_its_result_lead_to_the_answer() {
     let ran = Scenario::new([call("c1", "add", r#"{"a":1,"b":2}"#), txt("3")]).play();
@@ -27,7 +26,6 @@ fn a_call_and_its_result_lead_to_the_answer() {
 }
 
 /// In one update, where the reference has one for each call: `tools` is one node with one task.
-// Case K2.
 #[test]
 fn results_stand_in_call_order_although_the_second_tool_is_faster() {
     let two = calls([("c1", "slow", r#"{"x":"a"}"#), ("c2", "slow", r#"{"x":"b"}"#)]);
@@ -46,7 +44,6 @@ fn results_stand_in_call_order_although_the_second_tool_is_faster() {
     assert_eq!(ran.turn().updates("tools").len(), 1);
 }
 
-// Case K3.
 #[test]
 fn invalid_arguments_are_a_result_with_the_reason() {
     let ran = Scenario::new([call("c1", "add", r#"{"a":"two","b":3}"#), txt("sorry")]).play();
@@ -54,7 +51,6 @@ fn invalid_arguments_are_a_result_with_the_reason() {
     assert_eq!((ran.kit.n("add"), ran.reply()), (0, "sorry"));
 }
 
-// Case K5.
 #[test]
 fn an_unknown_tool_is_a_result_that_lists_the_tools() {
     let ran = Scenario::new([call("c1", "ghost", "{}"), txt("sorry")]).tools(&["add"]).play();
@@ -68,7 +64,6 @@ fn endless(rounds: u32) -> Vec<Answer> {
     (0..rounds).map(echo).chain([txt("I need more steps.")]).collect()
 }
 
-// Case K7.
 #[test]
 fn endless_calls_end_with_a_reply_at_every_limit() {
     for max in 0..=7 {
@@ -84,7 +79,6 @@ fn endless_calls_end_with_a_reply_at_every_limit() {
     }
 }
 
-// Case K7.
 #[test]
 fn the_step_limit_of_the_run_does_not_cut_a_turn_short() {
     for step_limit in 1..=7 {
@@ -97,7 +91,6 @@ fn the_step_limit_of_the_run_does_not_cut_a_turn_short() {
 }
 
 on_every_store! {
-    // Case K8.
     async fn a_call_without_a_result_in_the_history_gets_one_that_says_so(backend: Backend) {
         let model = ScriptedModel::new(Script::new([txt("ok")]));
         let agent = Scenario::new([]).agent(Arc::new(model.clone()), &Kit::default()).checkpointer(backend.open());
@@ -114,7 +107,6 @@ on_every_store! {
         assert_eq!(end.state.messages.len(), 4, "what is stored is what was said");
     }
 
-    // Case K10.
     /// The reference has a task for each call, and `tools` twice in `next`; here it is one task for both.
     async fn a_breakpoint_before_tools_holds_both_calls_and_a_resume_runs_them(backend: Backend) {
         let kit = Kit::default();

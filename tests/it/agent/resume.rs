@@ -1,4 +1,4 @@
-//! E34 and other resumed runs.
+//! Resumed runs.
 
 use std::sync::{
     Arc,
@@ -120,7 +120,6 @@ fn sending() -> Scenario {
 }
 
 on_every_store! {
-    // Case E34.
     async fn a_turn_that_stopped_between_agent_and_tools_goes_on_there(backend: Backend) {
         let (scenario, kit) = (sending(), Kit::default());
         let (plain_reply, plain) = uninterrupted(&scenario, [send(), txt("ok")]).await;
@@ -139,7 +138,6 @@ on_every_store! {
         assert_eq!(h(agent.graph()).await.len(), before + 3);
     }
 
-    // Case E34.
     async fn resuming_a_finished_turn_does_nothing(backend: Backend) {
         let (scenario, kit) = (sending(), Kit::default());
         let (agent, _) = program(&scenario, &kit, backend.open(), [send(), txt("ok")]);
@@ -154,7 +152,6 @@ on_every_store! {
         assert_eq!(kit.n("send"), 1);
     }
 
-    // Case E34.
     async fn a_stop_before_any_node_loses_nothing(backend: Backend) {
         let (scenario, answers) = (sending(), || [send(), txt("ok")]);
         let (plain_reply, plain) = uninterrupted(&scenario, answers()).await;
@@ -177,7 +174,6 @@ on_every_store! {
         }
     }
 
-    // Case B15.
     async fn resuming_does_not_cut_a_result_again(backend: Backend) {
         let cococat = Truncate::chars(2000, "[truncated {omitted} chars]");
         let scenario = Scenario::new([]).tools(&["big"]);
@@ -195,7 +191,6 @@ on_every_store! {
         assert_eq!(kit.n("big"), 1);
     }
 
-    // Case C20.
     async fn resuming_asks_the_model_again_from_its_node(backend: Backend) {
         let busy = || http(503, &[], "{}");
         let (scenario, kit) = (sending(), Kit::default());
@@ -340,7 +335,6 @@ on_every_store! {
     }
 }
 
-// Cases E34, C20.
 #[test]
 fn retries_over_the_wire() {
     real(async {

@@ -106,7 +106,6 @@ impl Mock {
     }
 }
 
-// Case N9.
 #[test]
 fn a_server_of_others_finds_nothing_wrong_with_the_client() {
     real(async {

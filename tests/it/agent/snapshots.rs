@@ -1,4 +1,4 @@
-//! S1-24: changes of files by tools are emitted, stored, and can be undone.
+//! Changes of files by tools are emitted, stored, and can be undone.
 
 use std::{
     fs,
@@ -143,7 +143,6 @@ fn a_turn() -> [Answer; 4] {
     [look, both, shell("c3", "true"), txt("ok")]
 }
 
-// Case S1-24.
 #[test]
 fn file_changes_of_a_round_are_reported_and_stored_at_both_levels() {
     real(async {
@@ -171,7 +170,6 @@ fn file_changes_of_a_round_are_reported_and_stored_at_both_levels() {
     });
 }
 
-// Case S1-24.
 #[test]
 fn a_cancelled_round_leaves_whole_files_and_a_usable_thread() {
     real(async {
@@ -196,7 +194,6 @@ fn a_cancelled_round_leaves_whole_files_and_a_usable_thread() {
     });
 }
 
-// Case S1-24.
 #[test]
 fn a_resumed_round_is_compared_with_its_first_snapshot() {
     // Commands take real time, so there is no paused clock here.
@@ -265,7 +262,6 @@ async fn is_undone(place: &Place, agent: &Agent) {
     assert_eq!((place.read("a").unwrap(), place.read("new/b")), ("1\n".into(), None));
 }
 
-// Case S1-24.
 #[test]
 fn a_program_that_stops_at_any_write_leaves_whole_files_and_all_of_it_can_be_undone() {
     let answers = a_turn();
@@ -321,7 +317,6 @@ fn a_program_that_stops_at_any_write_leaves_whole_files_and_all_of_it_can_be_und
     }
 }
 
-// Case S1-24.
 #[test]
 fn a_turn_that_is_cancelled_at_any_event_leaves_whole_files_and_is_followed_by_another() {
     for level in LEVELS {
@@ -373,7 +368,6 @@ impl Snapshots for Broken {
     }
 }
 
-// Case S1-24.
 #[test]
 fn failed_snapshots_are_reported_and_stop_nothing() {
     real(async {
@@ -390,7 +384,6 @@ fn failed_snapshots_are_reported_and_stop_nothing() {
     });
 }
 
-// Case S1-24.
 #[test]
 fn a_discarded_round_has_the_files_of_a_sub_agent_and_of_a_tool_that_wait_for_an_answer() {
     real(async {
@@ -435,7 +428,6 @@ fn a_discarded_round_has_the_files_of_a_sub_agent_and_of_a_tool_that_wait_for_an
     });
 }
 
-// Case S1-24.
 #[test]
 fn a_discarded_round_has_the_files_of_a_repeatable_call_that_had_begun() {
     let in_doubt = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before repeating it.";

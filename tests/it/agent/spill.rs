@@ -1,4 +1,4 @@
-//! B15: the rest of a long result.
+//! The rest of a long result.
 
 #![cfg(feature = "workspace-tools")]
 
@@ -64,7 +64,6 @@ fn result<'a>(messages: &'a [Message], call: &str) -> &'a str {
     &messages.iter().find(|message| message.tool_call_id == call).unwrap().content
 }
 
-// Case B15.
 #[test]
 fn the_full_text_of_a_long_result_is_stored_where_the_agent_reads_it() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Backend::sqlite());
@@ -89,7 +88,6 @@ fn the_full_text_of_a_long_result_is_stored_where_the_agent_reads_it() {
     assert_eq!(of_c1[2].text("result"), said);
 }
 
-// Case B15.
 #[test]
 fn a_repeated_call_id_does_not_overwrite_a_stored_text() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Backend::memory());
@@ -103,7 +101,6 @@ fn a_repeated_call_id_does_not_overwrite_a_stored_text() {
     }
 }
 
-// Case N2.
 #[test]
 fn equal_results_are_equal_wherever_their_full_text_is_stored() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Backend::memory());
@@ -126,7 +123,6 @@ impl Spill for Full {
     }
 }
 
-// Case B15.
 #[test]
 fn without_storage_a_result_is_truncated_nevertheless() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Backend::memory());

@@ -1,4 +1,4 @@
-//! A9: answers split into network reads at any place.
+//! Answers split into network reads at any place.
 
 use std::sync::Arc;
 
@@ -51,7 +51,6 @@ async fn play(agent: &Agent) -> (String, AgentState) {
     (show::events(&told), stream.outcome().await.unwrap().state)
 }
 
-// Case A9.
 #[test]
 fn a_text_is_equal_for_any_split_of_its_bytes() {
     let (events, state) = play_all_cuts(txt("añ😀b"), &[]);
@@ -59,7 +58,6 @@ fn a_text_is_equal_for_any_split_of_its_bytes() {
     assert_eq!(state.final_reply, "añ😀b");
 }
 
-// Case A9.
 #[test]
 fn a_call_is_equal_for_any_split_of_its_bytes() {
     let (events, state) = play_all_cuts(Answer::sse(ADD_CALL), &[txt("5")]);

@@ -1,4 +1,4 @@
-//! N12: messages of users during a turn.
+//! Messages of users during a turn.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -106,7 +106,6 @@ fn messages(state: &AgentState) -> String {
     show::messages(state.messages.iter())
 }
 
-// Case N12.
 #[test]
 fn a_message_is_read_behind_the_results_of_its_round_by_the_next_model_call() {
     paused(async {
@@ -130,7 +129,6 @@ fn a_message_is_read_behind_the_results_of_its_round_by_the_next_model_call() {
     });
 }
 
-// Case N12.
 #[test]
 fn a_memory_request_is_stored_once() {
     paused(async {
@@ -150,7 +148,6 @@ fn a_memory_request_is_stored_once() {
     });
 }
 
-// Case N12.
 #[test]
 fn a_message_during_the_last_response_is_answered_in_the_same_turn() {
     paused(async {
@@ -162,7 +159,6 @@ fn a_message_during_the_last_response_is_answered_in_the_same_turn() {
     });
 }
 
-// Case N12.
 #[test]
 fn a_message_during_a_reply_by_call_is_answered_too() {
     paused(async {
@@ -177,7 +173,6 @@ fn a_message_during_a_reply_by_call_is_answered_too() {
     });
 }
 
-// Case N12.
 #[test]
 fn a_message_during_a_reply_by_a_tool_is_answered_too() {
     paused(async {
@@ -195,7 +190,6 @@ fn a_message_during_a_reply_by_a_tool_is_answered_too() {
     });
 }
 
-// Case N12.
 #[test]
 fn a_memory_request_is_stored_although_its_turn_is_discarded() {
     paused(async {
@@ -228,7 +222,6 @@ async fn is_left_to_the_next_turn(steered: Steered, answer: &str) {
     assert_eq!(steered.asked(), ["hi", "go on"]);
 }
 
-// Case N12.
 #[test]
 fn a_message_during_the_last_response_that_a_limit_allows_is_left_to_the_next_turn() {
     paused(async {
@@ -251,7 +244,6 @@ fn a_message_during_the_last_response_that_a_limit_allows_is_left_to_the_next_tu
     });
 }
 
-// Case N12.
 #[test]
 fn a_message_during_a_reply_by_call_in_the_last_round_is_left_to_the_next_turn() {
     paused(async {
@@ -274,7 +266,6 @@ fn a_message_during_a_reply_by_call_in_the_last_round_is_left_to_the_next_turn()
     });
 }
 
-// Case N12.
 #[test]
 fn the_value_of_a_reply_that_a_message_replaced_is_not_that_of_the_turn() {
     paused(async {
@@ -296,7 +287,6 @@ fn the_value_of_a_reply_that_a_message_replaced_is_not_that_of_the_turn() {
     });
 }
 
-// Case N12.
 #[test]
 fn a_message_survives_a_failed_model_call_and_a_cancelled_turn() {
     paused(async {
@@ -329,7 +319,6 @@ fn a_message_survives_a_failed_model_call_and_a_cancelled_turn() {
     });
 }
 
-// Case N12.
 #[test]
 fn a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process() {
     paused(async {
@@ -364,7 +353,6 @@ fn a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process() {
     });
 }
 
-// Case N12.
 #[test]
 fn messages_of_several_speakers_all_arrive() {
     paused(async {
@@ -389,7 +377,6 @@ fn messages_of_several_speakers_all_arrive() {
     });
 }
 
-// Case N12.
 #[test]
 fn a_thread_that_has_nothing_to_run_is_not_steered() {
     paused(async {
@@ -409,7 +396,6 @@ fn a_thread_that_has_nothing_to_run_is_not_steered() {
     });
 }
 
-// Case N12.
 #[test]
 fn a_message_follows_the_results_of_parallel_tools() {
     paused(async {
@@ -425,7 +411,6 @@ fn a_message_follows_the_results_of_parallel_tools() {
     });
 }
 
-// Case N12.
 #[test]
 fn a_message_during_a_continuation_that_repeats_the_answer_is_read_in_the_next_turn() {
     paused(async {
@@ -475,7 +460,6 @@ fn a_message_during_a_continuation_that_repeats_the_answer_is_read_in_the_next_t
     });
 }
 
-// Case N12.
 #[test]
 fn a_message_that_an_interrupted_turn_did_not_read_precedes_the_next_prompt() {
     paused(async {

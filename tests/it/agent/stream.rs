@@ -13,7 +13,7 @@ use superstep_testing::script::{Answer, call, calls, txt};
 
 use super::Scenario;
 
-/// The first answer of A2, complete on the wire.
+/// The first answer of a turn, complete on the wire.
 pub(crate) const ADD_CALL: &str = r#"data: {"id":"cc-1","object":"chat.completion.chunk","created":0,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"add","arguments":""}}]},"finish_reason":null}]}
 
 data: {"id":"cc-1","object":"chat.completion.chunk","created":0,"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\": 2,"}}]},"finish_reason":null}]}
@@ -28,7 +28,6 @@ data: [DONE]
 
 "#;
 
-// Case A1.
 #[test]
 fn plain_text_is_the_reply() {
     let answer = Answer::stream().text(["Hel", "lo"]).end("stop").usage(5, 2).done();
@@ -50,7 +49,6 @@ fn plain_text_is_the_reply() {
     );
 }
 
-// Case A2.
 #[test]
 fn arguments_in_pieces_are_executed_and_go_back_byte_for_byte() {
     let ran = Scenario::new([Answer::sse(ADD_CALL), txt("5")]).turns(&["2+3?"]).play();
@@ -79,7 +77,6 @@ fn arguments_in_pieces_are_executed_and_go_back_byte_for_byte() {
     assert_eq!(state.usage, Usage { input_tokens: 20, output_tokens: 9 });
 }
 
-// Case A2.
 #[test]
 fn the_system_prompt_stands_before_the_conversation_and_not_in_it() {
     let scenario = Scenario::new([Answer::sse(ADD_CALL), txt("5")]);
@@ -100,7 +97,6 @@ fn slow_first() -> Scenario {
 
 const SLOW_MESSAGES: &str = r#"u:"go", a:[c0 slow{"x":"a"}, c1 slow{"x":"b"}, c2 slow{"x":"c"}], t(c0):"r:a", t(c1):"r:b", t(c2):"r:c", a:"ok""#;
 
-// Case A3.
 #[test]
 fn parallel_calls_end_as_they_finish_and_are_stored_as_they_were_called() {
     let scenario =
@@ -120,7 +116,6 @@ fn parallel_calls_end_as_they_finish_and_are_stored_as_they_were_called() {
     assert_eq!(ran.state().current_step, 1);
 }
 
-// Case A3.
 #[test]
 fn sequential_calls_wait_for_each_other() {
     let ran = slow_first().play();
@@ -139,7 +134,6 @@ fn sequential_calls_wait_for_each_other() {
     assert_eq!(ran.kit.most_at_once(), 1);
 }
 
-// Case A3.
 #[test]
 fn no_more_tools_run_at_once_than_may() {
     let scenario =
@@ -151,7 +145,6 @@ fn no_more_tools_run_at_once_than_may() {
     assert_eq!(ran.messages(), SLOW_MESSAGES);
 }
 
-// Case A4.
 #[test]
 fn interleaved_pieces_go_to_their_calls() {
     let interleaved = Answer::stream()
@@ -177,7 +170,6 @@ fn interleaved_pieces_go_to_their_calls() {
     );
 }
 
-// Case A7.
 #[test]
 fn calls_are_executed_despite_finish_reason_stop() {
     let stop = Answer::stream().call(0, "c1", "echo", [r#"{"x":"1"}"#]).end("stop").done();
@@ -187,7 +179,6 @@ fn calls_are_executed_despite_finish_reason_stop() {
     assert_eq!(ran.outcome(), AgentOutcome::Completed);
 }
 
-// Case A7.
 #[test]
 fn a_text_is_the_reply_despite_finish_reason_tool_calls() {
     let ran = Scenario::new([Answer::stream().text(["hi"]).end("tool_calls").done()]).play();
@@ -195,7 +186,6 @@ fn a_text_is_the_reply_despite_finish_reason_tool_calls() {
     assert_eq!(ran.turn().nodes(), "init_state memory_trigger agent finalize");
 }
 
-// Case A7.
 #[test]
 fn an_empty_response_is_accepted_despite_finish_reason_tool_calls() {
     let ran = Scenario::new([Answer::stream().end("tool_calls").done()]).play();
@@ -230,14 +220,12 @@ fn thinking(reasoning: ReasoningPolicy) -> [Vec<Value>; 2] {
     })
 }
 
-// Case A8.
 #[test]
 fn reasoning_goes_back_within_its_tool_round() {
     let [second, third] = thinking(ReasoningPolicy::ToolRound);
     assert_eq!((second, third), (vec![json!("think hard")], vec![Value::Null, Value::Null]));
 }
 
-// Case A8.
 #[test]
 fn a_synthetic_user_message_does_not_end_the_round() {
     let first = Answer::stream().reasoning("hm").call(0, "c1", "echo", [r#"{"x":"1"}"#]);
@@ -253,7 +241,6 @@ fn a_synthetic_user_message_does_not_end_the_round() {
     assert_eq!(messages[1]["reasoning_content"], "hm");
 }
 
-// Case A8.
 #[test]
 fn think_tags_are_split_only_if_configured() {
     let answers = || {
@@ -273,14 +260,12 @@ fn think_tags_are_split_only_if_configured() {
     assert_eq!(ran.requests[1]["messages"][1]["content"], "So ");
 }
 
-// Case A8.
 #[test]
 fn reasoning_never_goes_back() {
     let [second, third] = thinking(ReasoningPolicy::Never);
     assert_eq!((second, third), (vec![Value::Null], vec![Value::Null, Value::Null]));
 }
 
-// Case A8.
 #[test]
 fn reasoning_always_goes_back() {
     let [second, third] = thinking(ReasoningPolicy::Always);

@@ -1,4 +1,4 @@
-//! G39: replies with a schema.
+//! Replies with a schema.
 
 use std::sync::Arc;
 
@@ -44,7 +44,6 @@ fn last(ran: &Ran, request: usize) -> (&str, &str) {
     (message["role"].as_str().unwrap(), message["content"].as_str().unwrap())
 }
 
-// Case G39.
 #[test]
 fn invalid_arguments_are_reported_and_the_next_ones_are_the_output() {
     let wrong = finish("c1", r#"{"response":"x","answer":"many"}"#);
@@ -57,7 +56,6 @@ fn invalid_arguments_are_reported_and_the_next_ones_are_the_output() {
     assert_eq!(state.output_problem, "");
 }
 
-// Case G39.
 #[test]
 fn after_the_last_retry_the_turn_ends_with_the_last_detail_and_the_text() {
     let wrong = |id, answer: &str| finish(id, &format!(r#"{{"response":"about {id}","answer":{answer}}}"#));
@@ -75,7 +73,6 @@ fn after_the_last_retry_the_turn_ends_with_the_last_detail_and_the_text() {
     assert_eq!((ran.reply(), ran.outcome()), ("about c3", AgentOutcome::InvalidOutput));
 }
 
-// Case G39.
 #[test]
 fn a_text_is_answered_with_a_nudge_that_counts_as_a_retry() {
     let ran = asked(OutputMode::Tool, [txt("It is 42."), finish("c1", r#"{"answer":42}"#)]).play();
@@ -94,7 +91,6 @@ fn a_matching_text_is_the_output() {
     assert_eq!(ran.state().output, Some(json!({"answer": 42})));
 }
 
-// Case G39.
 #[test]
 fn prose_is_not_a_reply_even_if_the_schema_requires_nothing() {
     let schema = json!({"type": "object", "properties": {"nick": {"type": "string"}}});
@@ -118,7 +114,6 @@ fn prose_is_not_a_reply_even_if_the_schema_requires_nothing() {
     assert_eq!((ran.reply(), ran.state().output.as_ref()), ("Nobody has one.", Some(&json!({}))));
 }
 
-// Case G39.
 #[test]
 fn native_output_is_a_text_that_the_provider_holds_to_the_schema() {
     let script = [call("c1", "echo", r#"{"x":"1"}"#), txt(r#"{"answer":"many"}"#), txt(r#"{"answer":42}"#)];
@@ -139,7 +134,6 @@ fn native_output_is_a_text_that_the_provider_holds_to_the_schema() {
     assert!(ran.state().output_problem.starts_with("expected"), "{}", ran.state().output_problem);
 }
 
-// Case G39.
 #[test]
 fn prompted_output_is_requested_in_the_system_prompt() {
     let ran = asked(OutputMode::Prompted, [txt(r#"{"answer":42}"#)]).play();
@@ -149,7 +143,6 @@ fn prompted_output_is_requested_in_the_system_prompt() {
     assert_eq!(ran.state().output, Some(json!({"answer": 42})));
 }
 
-// Case G39.
 #[test]
 fn the_call_at_the_step_limit_carries_the_schema() {
     for output in [OutputMode::Tool, OutputMode::Native, OutputMode::Prompted] {
@@ -168,7 +161,6 @@ fn the_call_at_the_step_limit_carries_the_schema() {
     }
 }
 
-// Case G39.
 #[test]
 fn every_end_at_the_step_limit_requests_json() {
     use superstep::agent::config::{AtLimit, LimitUnit};
@@ -194,7 +186,6 @@ fn every_end_at_the_step_limit_requests_json() {
     }
 }
 
-// Case G39.
 #[test]
 fn a_summary_at_the_limit_carries_the_schema_and_its_hint() {
     let script = [call("c1", "echo", r#"{"x":"1"}"#), txt("no idea"), txt(r#"{"answer":42}"#)];
@@ -220,7 +211,6 @@ fn a_summary_at_the_limit_carries_the_schema_and_its_hint() {
     );
 }
 
-// Case G39.
 #[test]
 fn as_many_retries_as_there_may_be() {
     for retries in [0, 1, 3] {
@@ -251,7 +241,6 @@ fn agent(config: ReactConfig, answers: impl IntoIterator<Item = Answer>) -> (Age
     (agent.build().unwrap(), model)
 }
 
-// Case G39.
 #[test]
 fn a_turn_may_bring_a_schema_of_its_own_and_give_a_value_of_a_type() {
     paused(async {
@@ -275,7 +264,6 @@ fn a_turn_may_bring_a_schema_of_its_own_and_give_a_value_of_a_type() {
     });
 }
 
-// Case G39.
 #[test]
 fn a_value_of_a_type_is_the_same_at_both_levels() {
     let script =
@@ -292,7 +280,6 @@ fn a_value_of_a_type_is_the_same_at_both_levels() {
     assert_eq!((made, sent.requests), ((city, "hello".to_owned()), 4));
 }
 
-// Case G39.
 #[test]
 fn an_integer_out_of_range_of_its_type_is_reported() {
     paused(async {
@@ -307,7 +294,6 @@ fn an_integer_out_of_range_of_its_type_is_reported() {
     });
 }
 
-// Case G39.
 #[test]
 fn a_value_that_fits_the_schema_and_not_the_type_is_an_error_of_its_own() {
     #[derive(Debug, Deserialize, schemars::JsonSchema)]
@@ -348,7 +334,6 @@ fn a_recursive_type_that_is_not_an_object() {
     assert_eq!((made, sent.requests), (Expr::Add(one, Box::new(Expr::Add(two, three))), 2));
 }
 
-// Case G39.
 #[test]
 fn a_map_retains_entries_with_any_keys() {
     use std::collections::BTreeMap;
@@ -385,7 +370,6 @@ fn a_map_retains_entries_with_any_keys() {
     assert_eq!(ran.state().output, Some(json!({"answer": 42, "response": 2})));
 }
 
-// Case G39.
 #[test]
 fn a_type_that_is_not_an_object() {
     paused(async {

@@ -1,4 +1,4 @@
-//! F36 at its edges: summaries with barely enough gain, or barely too long, and failed summaries.
+//! Summaries at their edges: summaries with barely enough gain, or barely too long, and failed summaries.
 
 use std::{
     sync::{
@@ -29,7 +29,7 @@ use superstep_testing::{
 use super::{
     Kit, Ran, Scenario,
     check::is_for_summary,
-    context::{compacted, context, count, echo, f36, sent},
+    context::{compacted, context, count, echo, long_conversation, sent},
     kit::Tokens,
     paused,
 };
@@ -68,7 +68,6 @@ impl ChatModel for Obeys {
     }
 }
 
-// Case F36.
 #[test]
 fn what_the_user_has_set_survives_many_summaries() {
     let set = [
@@ -101,17 +100,16 @@ fn what_the_user_has_set_survives_many_summaries() {
     });
 }
 
-/// Runs F36 with summaries of these token counts. They replace 400 tokens, and the request before has 900.
+/// Runs a long conversation with summaries of these token counts. They replace 400 tokens, and the request before has 900.
 fn summed_up(summaries: &[&str]) -> Ran {
     let answers = [echo("c3")].into_iter().chain(summaries.iter().map(|text| txt(text))).chain([txt("done")]);
-    let ran = Scenario { tokens: Some(as_it_says), ..f36(answers) }.play();
+    let ran = Scenario { tokens: Some(as_it_says), ..long_conversation(answers) }.play();
     assert_eq!((ran.reply(), ran.outcome()), ("done", AgentOutcome::Completed));
     let last = sent(ran.requests.last().unwrap());
     assert!(last.contains("user:u2") && last.ends_with("assistant:[c3] tool:r:c3"), "{last}");
     ran
 }
 
-// Case F36.
 #[test]
 fn a_summary_counts_for_a_budget_that_was_granted() {
     paused(async {
@@ -119,7 +117,7 @@ fn a_summary_counts_for_a_budget_that_was_granted() {
         let mut spent = Vec::new();
         for granted in [None, Some(most.clone())] {
             let own = if granted.is_some() { Budget::default() } else { most.clone() };
-            let scenario = f36([echo("c3"), txt("200"), txt("done")]);
+            let scenario = long_conversation([echo("c3"), txt("200"), txt("done")]);
             let scenario = scenario.config(|config| ReactConfig { budget: own, ..config });
             let model = Arc::new(ScriptedModel::new(scenario.script.clone()));
             let agent = scenario.agent(model, &Kit::new(&[])).build().unwrap();
@@ -133,7 +131,6 @@ fn a_summary_counts_for_a_budget_that_was_granted() {
     });
 }
 
-// Case F36.
 #[test]
 fn a_tenth_is_a_gain_and_less_is_not() {
     let ran = summed_up(&["200"]);
@@ -163,7 +160,6 @@ fn a_tenth_is_a_gain_and_less_is_not() {
     );
 }
 
-// Case F36.
 #[test]
 fn a_useful_second_summary_clears_the_failure_of_the_first() {
     let ran = summed_up(&["400", "100"]);
@@ -175,7 +171,6 @@ fn a_useful_second_summary_clears_the_failure_of_the_first() {
     assert_eq!((ran.state().context.ineffective, ran.state().context.paused), (0, false));
 }
 
-// Case F36.
 #[test]
 fn a_failed_summary_is_retried_and_then_omitted() {
     let down = http(500, &[], "{}");
@@ -186,7 +181,7 @@ fn a_failed_summary_is_retried_and_then_omitted() {
         jitter: Jitter::None,
         ..ModelRetry::default()
     };
-    let ran = f36(answers).config(|config| ReactConfig { retry, ..config }).play();
+    let ran = long_conversation(answers).config(|config| ReactConfig { retry, ..config }).play();
     assert_eq!((ran.requests.len(), ran.reply(), ran.outcome()), (5, "done", AgentOutcome::Completed));
     assert_eq!((count(&ran, "retry"), compacted(&ran)), (2, vec!["+compacted{900,500,4}".into()]));
     assert_eq!((ran.state().model_requests, ran.state().llm_calls), (5, 2));
@@ -194,7 +189,6 @@ fn a_failed_summary_is_retried_and_then_omitted() {
     assert_eq!(sent(&ran.requests[4]), "system:sys assistant:x user:u2 assistant:[c3] tool:r:c3");
 }
 
-// Case F36.
 #[test]
 fn discarded_attempts_do_not_make_a_request_larger() {
     let half = || Answer::stream().text(["Hel"]).usage(400, 5).cut();
@@ -210,7 +204,7 @@ fn discarded_attempts_do_not_make_a_request_larger() {
         [(called().usage(400, 5), 400, 1200, false), (called(), 700, 1500, true)]
     {
         let answers = [half(), half(), called.done(), txt("done")];
-        let ran = f36(answers).config(|config| ReactConfig { retry, ..config });
+        let ran = long_conversation(answers).config(|config| ReactConfig { retry, ..config });
         let ran = ran.config(|config| ReactConfig { context: context(900, config.context.layers), ..config });
         let ran = ran.play();
         assert_eq!((ran.requests.len(), compacted(&ran).len(), ran.reply()), (4, 0, "done"));
@@ -221,13 +215,12 @@ fn discarded_attempts_do_not_make_a_request_larger() {
     }
 }
 
-// Case F36.
 #[test]
 fn a_summary_counts_for_the_model_that_wrote_it() {
     let tokens = |input_tokens, output_tokens| Usage { input_tokens, output_tokens };
     let summary = Answer::stream().text(["S"]).end("stop").usage(7, 2).done();
     let last = Answer::stream().text(["done"]).end("stop").usage(3, 1).done();
-    let ran = f36([echo("c3"), http(401, &[], ""), last]).fallback([summary]).play();
+    let ran = long_conversation([echo("c3"), http(401, &[], ""), last]).fallback([summary]).play();
     assert_eq!((count(&ran, "model_fallback"), compacted(&ran).len(), ran.reply()), (1, 1, "done"));
     let usage = &ran.state().usage_by_model;
     assert_eq!((usage["f1"], usage.len()), (tokens(7, 2), 2));
@@ -235,7 +228,6 @@ fn a_summary_counts_for_the_model_that_wrote_it() {
     assert!(ran.state().model.is_empty(), "{}", ran.state().model);
 }
 
-// Case F36.
 #[test]
 fn tools_alone_may_exceed_the_context() {
     let scenario = Scenario::new([]).config(|config| ReactConfig {
@@ -248,22 +240,20 @@ fn tools_alone_may_exceed_the_context() {
     assert_eq!(ran.messages(), r#"u:"go""#);
 }
 
-// Case F36.
 #[test]
 fn a_too_long_newest_message_is_left_to_the_provider() {
     let too_long = || http(400, &[], r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#);
     let tight = |config: ReactConfig| ReactConfig { context: context(150, config.context.layers), ..config };
     // It has another count, and may be used.
-    let ran = f36([txt("S"), txt("done")]).config(tight).play();
+    let ran = long_conversation([txt("S"), txt("done")]).config(tight).play();
     assert_eq!((ran.reply(), ran.outcome()), ("done", AgentOutcome::Completed));
     assert_eq!(sent(&ran.requests[1]), "system:sys user:u2");
     // Otherwise the requests for summaries end.
-    let ran = f36([txt("S"), too_long(), too_long()]).config(tight).play();
+    let ran = long_conversation([txt("S"), too_long(), too_long()]).config(tight).play();
     assert_eq!((ran.requests.len(), ran.outcome()), (3, AgentOutcome::LlmError));
     assert_eq!(ran.state().error.as_ref().unwrap().kind, ModelErrorKind::ContextOverflow);
 }
 
-// Case F36.
 #[test]
 fn the_words_of_a_provider_that_leaves_no_room_are_shown() {
     let refused =

@@ -1,4 +1,4 @@
-//! K11 of the engine's list, and S4-09: the context of tools, their updates of the state, and their events.
+//! The context of tools, their updates of the state, and their events.
 
 use std::sync::{Arc, Mutex};
 
@@ -95,7 +95,6 @@ fn round(tool: &str, xs: &[&str]) -> Answer {
     calls(named.iter().map(|(id, args)| (id.as_str(), tool, args.as_str())))
 }
 
-// Case K11.
 #[test]
 fn tool_updates_are_folded_in_call_order_and_messages_are_generated() {
     let state = paused(research(vec![round("cite", &["a", "bb", "ccc"]), txt("ok")], vec![cites()]));
@@ -105,7 +104,6 @@ fn tool_updates_are_folded_in_call_order_and_messages_are_generated() {
     assert_eq!(results, ["noted a", "noted bb", "noted ccc"]);
 }
 
-// Case K11.
 #[test]
 fn a_tool_reads_the_state_before_the_round_and_its_schema_omits_it() {
     let counts = tool("count", |_, cx| {
@@ -122,7 +120,6 @@ fn a_tool_reads_the_state_before_the_round_and_its_schema_omits_it() {
     assert_eq!(results, ["0 of c_a", "0 of c_b", "2 of c9"]);
 }
 
-// Case K11.
 #[test]
 fn a_write_that_does_not_fit_is_a_result_and_nothing_is_written() {
     let writes = |name: &str, update: Value| {
@@ -152,7 +149,6 @@ fn a_write_that_does_not_fit_is_a_result_and_nothing_is_written() {
     assert_eq!((state.agent.final_reply.as_str(), state.agent.current_step), ("ok", 1));
 }
 
-// Case K11.
 #[test]
 fn a_tool_that_fails_or_is_too_late_writes_nothing() {
     let fails = tool("fails", |_, _| Err(ToolError::failed("no luck")));
@@ -174,7 +170,6 @@ fn a_tool_that_fails_or_is_too_late_writes_nothing() {
     assert_eq!(state.user_id, "");
 }
 
-// Case K11.
 #[test]
 fn a_tool_may_permit_and_has_the_store_if_there_is_one() {
     let remembers = Arc::new(tool_fn(spec("remember"), |args: Args, cx: ToolCx| async move {
@@ -224,7 +219,6 @@ fn told(tool: Arc<dyn Tool>, config: ReactConfig) -> Vec<show::Told> {
     })
 }
 
-// Case S4-09.
 #[test]
 fn a_tool_reports_partial_output() {
     let counts = Arc::new(tool_fn(spec("count"), |_: Args, cx: ToolCx| async move {
@@ -244,7 +238,6 @@ fn a_tool_reports_partial_output() {
     );
 }
 
-// Case S4-09.
 #[test]
 fn output_is_bounded_and_ends_with_its_call() {
     let cxs = Arc::new(Mutex::new(Vec::new()));

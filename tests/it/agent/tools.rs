@@ -23,7 +23,6 @@ use super::{
     facades::{Asked, both},
 };
 
-// Case B10.
 #[test]
 fn an_unknown_tool_is_answered_and_the_run_continues() {
     let two = calls([("c1", "nope", "{}"), ("c2", "echo", r#"{"x":"1"}"#)]);
@@ -42,7 +41,6 @@ fn an_unknown_tool_is_answered_and_the_run_continues() {
     assert_eq!(ran.state().tool_call_history.len(), 2);
 }
 
-// Case B10.
 #[test]
 fn a_name_in_another_case_is_unknown() {
     let ran = Scenario::new([call("c1", "Echo", r#"{"x":"1"}"#), txt("ok")]).play();
@@ -67,19 +65,16 @@ fn broken_arguments(arguments: WirePolicy) -> serde_json::Value {
     ran.requests[1]["messages"][1]["tool_calls"][0]["function"]["arguments"].clone()
 }
 
-// Case B11.
 #[test]
 fn broken_arguments_are_not_executed_and_go_back_wrapped() {
     assert_eq!(broken_arguments(WirePolicy::Wrap), r#"{"_raw":"{x:1"}"#);
 }
 
-// Case B11.
 #[test]
 fn broken_arguments_are_not_executed_and_go_back_as_they_are() {
     assert_eq!(broken_arguments(WirePolicy::Verbatim), "{x:1");
 }
 
-// Case B11.
 #[test]
 fn empty_arguments_are_valid_for_a_tool_without_parameters() {
     let two = calls([("c1", "ping", ""), ("c2", "echo", "")]);
@@ -93,7 +88,6 @@ fn empty_arguments_are_valid_for_a_tool_without_parameters() {
     assert_eq!(ran.state().tool_call_history[0].args, json!({}));
 }
 
-// Case B12.
 #[test]
 fn arguments_of_the_wrong_type_are_not_executed() {
     let ran = Scenario::new([call("c1", "add", r#"{"a":"two","b":3}"#), txt("ok")]).play();
@@ -101,14 +95,12 @@ fn arguments_of_the_wrong_type_are_not_executed() {
     assert_eq!(ran.result("c1"), "Error: invalid args for 'add': `a`: expected integer, got a string");
 }
 
-// Case B12.
 #[test]
 fn fields_that_the_schema_does_not_know_are_ignored() {
     let ran = Scenario::new([call("c1", "add", r#"{"a":2,"b":3,"c":4}"#), txt("ok")]).play();
     assert_eq!(ran.result("c1"), "5");
 }
 
-// Case B12.
 #[test]
 fn fields_that_a_schema_forbids_are_not_ignored() {
     #[derive(schemars::JsonSchema, serde::Deserialize)]
@@ -134,7 +126,6 @@ fn fields_that_a_schema_forbids_are_not_ignored() {
     assert_eq!(ran, 0);
 }
 
-// Case B12.
 #[test]
 fn arguments_are_an_object() {
     let ran = Scenario::new([call("c1", "add", "[1]"), txt("ok")]).play();
@@ -142,7 +133,6 @@ fn arguments_are_an_object() {
     assert_eq!(ran.kit.n("add"), 0);
 }
 
-// Case B13.
 #[test]
 fn a_panic_is_a_result_and_its_neighbours_run() {
     let three = calls([("c1", "boom", "{}"), ("c2", "echo", r#"{"x":"1"}"#), ("c3", "fails", "{}")]);
@@ -166,7 +156,6 @@ fn timed(tool: &'static str) -> Scenario {
     })
 }
 
-// Case B14.
 #[test]
 fn a_tool_that_honours_cancellation_ends_when_its_time_is_up() {
     let ran = timed("hang").play_here();
@@ -178,7 +167,6 @@ fn a_tool_that_honours_cancellation_ends_when_its_time_is_up() {
     );
 }
 
-// Case B14.
 #[test]
 fn a_tool_that_ignores_cancellation_is_dropped_after_its_grace() {
     let ran = timed("deaf").play_here();
@@ -187,7 +175,6 @@ fn a_tool_that_ignores_cancellation_is_dropped_after_its_grace() {
     assert_eq!(ran.turn().ended, 1250);
 }
 
-// Case B14.
 #[test]
 fn a_late_result_changes_nothing() {
     let ran = timed("late").play_here();
@@ -201,7 +188,6 @@ fn a_late_result_changes_nothing() {
     );
 }
 
-// Case B14.
 #[test]
 fn a_tool_may_set_its_own_timeout() {
     let calls = calls([("c1", "brief", "{}"), ("c2", "hang", "{}")]);
@@ -211,7 +197,6 @@ fn a_tool_may_set_its_own_timeout() {
     assert_eq!(ran.result("c2"), "Error: tool 'hang' timed out after 1000 ms");
 }
 
-// Case B14.
 #[test]
 fn a_tool_times_out_over_the_wire() {
     let scenario = timed("hang")
@@ -230,7 +215,6 @@ fn cut(truncate: &Truncate, tool: &'static str, n: usize) -> String {
     ran.result("c1").to_owned()
 }
 
-// Case B15.
 #[test]
 fn cococat_cuts_beyond_2000_characters() {
     let cococat = Truncate::chars(2000, "[truncated {omitted} chars]");
@@ -240,7 +224,6 @@ fn cococat_cuts_beyond_2000_characters() {
     assert_eq!(cut(&cococat, "accents", 2001), "é".repeat(2000) + "[truncated 1 chars]");
 }
 
-// Case B15.
 #[test]
 fn harness_cuts_beyond_16000_characters() {
     let harness = Truncate::chars(16_000, "\n... truncated");
@@ -248,7 +231,6 @@ fn harness_cuts_beyond_16000_characters() {
     assert_eq!(cut(&harness, "big", 16_001), "x".repeat(16_000) + "\n... truncated");
 }
 
-// Case B15.
 #[test]
 fn without_a_limit_results_stay_whole() {
     let ran = Scenario::new([call("c1", "big", r#"{"n":100000}"#), txt("ok")]).tools(&["big"]).play();

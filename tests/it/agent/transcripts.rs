@@ -14,7 +14,6 @@ use superstep_testing::{
 
 use super::{Scenario, paused, stream::ADD_CALL};
 
-// Case A1.
 #[test]
 fn the_transcript_of_a_text_reply() {
     let answer = Answer::stream().text(["Hel", "lo"]).end("stop").usage(5, 2).done();
@@ -22,14 +21,12 @@ fn the_transcript_of_a_text_reply() {
     insta::assert_snapshot!("text_reply", transcript(&ran.turn().events));
 }
 
-// Case A2.
 #[test]
 fn the_transcript_of_a_tool_call() {
     let ran = Scenario::new([Answer::sse(ADD_CALL), txt("5")]).turns(&["2+3?"]).play_here();
     insta::assert_snapshot!("tool_call", transcript(&ran.turn().events));
 }
 
-// Case A3.
 #[test]
 fn the_transcript_of_parallel_calls() {
     let three = calls([
@@ -43,7 +40,6 @@ fn the_transcript_of_parallel_calls() {
     insta::assert_snapshot!("parallel_calls", transcript(&ran.turn().events));
 }
 
-// Case D28.
 #[test]
 fn the_transcript_of_a_repeated_call() {
     let first = call("c1", "search", r#"{"q":"rust  Async"}"#);

@@ -1,4 +1,4 @@
-//! The execution requirements of tools, and calls that are nearly correct. K6 is of the engine's list.
+//! The execution requirements of tools, and calls that are nearly correct.
 
 use superstep::agent::{
     AgentOutcome, ReactConfig,
@@ -12,7 +12,6 @@ fn repairing(answers: impl IntoIterator<Item = Answer>) -> Scenario {
     Scenario::new(answers).config(|config| ReactConfig { repair: true, ..config })
 }
 
-// Case B10.
 #[test]
 fn a_name_that_is_wrong_in_case_only_is_repaired() {
     let answers = [call("c1", "Echo", r#"{"x":"1"}"#), txt("ok")];
@@ -25,7 +24,6 @@ fn a_name_that_is_wrong_in_case_only_is_repaired() {
     assert_eq!(ran.result("c1"), "Error: unknown tool 'Echo'. Available tools: add, echo");
 }
 
-// Cases B10 and D27.
 #[test]
 fn calls_whose_names_mean_the_same_tool_are_repetitions() {
     let same = |id, name| call(id, name, r#"{"x":"1"}"#);
@@ -35,7 +33,6 @@ fn calls_whose_names_mean_the_same_tool_are_repetitions() {
     assert_eq!((ran.kit.n("echo"), ran.reply()), (2, "ok"));
 }
 
-// Case B11.
 #[test]
 fn wrapped_arguments_are_repaired_and_stay_as_the_model_wrote_them() {
     let fenced = "```json\n{\"x\":\"1\"}\n```";
@@ -46,7 +43,6 @@ fn wrapped_arguments_are_repaired_and_stay_as_the_model_wrote_them() {
     assert!(ran.result("c2").starts_with("Error: arguments for 'echo' are not valid JSON:"));
 }
 
-// Case K6.
 #[test]
 fn a_tool_may_be_the_answer() {
     let ran = Scenario::new([call("c1", "tell", r#"{"x":"That is it."}"#)]).tools(&["tell"]).play();
@@ -59,7 +55,6 @@ fn a_tool_may_be_the_answer() {
     assert_eq!(ran.reply(), "ok");
 }
 
-// Case K6.
 #[test]
 fn a_failed_tool_is_not_a_reply_and_a_cancelled_turn_stays_cancelled() {
     let scenario = Scenario::new([call("c1", "tell", r#"{"x":"fail"}"#), txt("ok")]).tools(&["tell"]);

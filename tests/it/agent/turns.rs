@@ -1,4 +1,4 @@
-//! X5 and X6: the end of a turn, and the start of the next one.
+//! The end of a turn, and the start of the next one.
 
 use serde_json::json;
 use superstep::agent::{
@@ -11,7 +11,6 @@ use superstep_testing::script::{Answer, Script, call, calls, http, txt};
 
 use super::{Cancel, Scenario};
 
-// Case X5.
 #[test]
 fn the_text_is_the_reply_for_any_finish_reason() {
     let scenario = Scenario::new([call("c1", "echo", r#"{"x":"1"}"#), txt("ok")]);
@@ -21,7 +20,6 @@ fn the_text_is_the_reply_for_any_finish_reason() {
     assert_eq!((ran.reply(), ran.state().stop_reason.as_str()), ("ok", "max_steps"));
 }
 
-// Case X5.
 #[test]
 fn metadata_covers_all_rounds_and_an_update_only_its_own() {
     let two = calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "add", r#"{"a":1,"b":1}"#)]);
@@ -38,7 +36,6 @@ fn metadata_covers_all_rounds_and_an_update_only_its_own() {
     assert_eq!(updates[1]["messages"].as_array().unwrap().len(), 1);
 }
 
-// Case X6.
 #[test]
 fn the_next_turn_begins_anew_and_retains_the_conversation() {
     let search = |id| call(id, "search", r#"{"q":"rust"}"#);
@@ -59,7 +56,6 @@ fn the_next_turn_begins_anew_and_retains_the_conversation() {
     );
 }
 
-// Case X6.
 #[test]
 fn an_error_does_not_outlive_its_turn() {
     let refused = http(401, &[], "{}");
@@ -133,7 +129,6 @@ fn first_turns() -> Vec<(AgentOutcome, Scenario)> {
     ]
 }
 
-// Case X6.
 #[test]
 fn the_next_turn_begins_anew_after_every_outcome() {
     for (outcome, first) in first_turns() {

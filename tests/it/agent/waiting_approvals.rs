@@ -1,4 +1,4 @@
-//! G40 and E35: calls that wait for an external decision, and calls with an unknown result.
+//! Calls that wait for an external decision, and calls with an unknown result.
 
 use std::{sync::Arc, time::Duration};
 
@@ -84,14 +84,12 @@ async fn after(backend: &Backend, kit: &Kit, approval: Approval) -> (Agent, Repl
 }
 
 on_every_store! {
-    // Case G40.
     async fn an_approved_call_runs_in_another_process(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = after(&backend, &kit, Approval::Approve).await;
         assert_eq!((kit.n("send"), result(&agent, "c1").await.as_str()), (1, "sent"));
     }
 
-    // Case G40.
     async fn a_denied_call_does_not_run(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = after(&backend, &kit, Approval::Deny("no mail".into())).await;
@@ -99,14 +97,12 @@ on_every_store! {
         assert_eq!((kit.n("send"), result(&agent, "c1").await.as_str()), (0, denied));
     }
 
-    // Case G40.
     async fn an_answer_in_its_place_is_the_result(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = after(&backend, &kit, Approval::Respond("already sent".into())).await;
         assert_eq!((kit.n("send"), result(&agent, "c1").await.as_str()), (0, "already sent"));
     }
 
-    // Case G40.
     async fn edited_arguments_are_checked_and_reported(backend: Backend) {
         let kit = Kit::default();
         let (agent, reply) = after(&backend, &kit, Approval::Edit(json!({ "to": 1 }))).await;
@@ -134,7 +130,6 @@ on_every_store! {
         assert_eq!((result(&agent, "c1.2").await.as_str(), kit.n("send")), ("sent", 1));
     }
 
-    // Case G40.
     async fn a_permanently_granted_call_requires_no_approval(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = after(&backend, &kit, Approval::Always).await;
@@ -145,7 +140,6 @@ on_every_store! {
         assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 2));
     }
 
-    // Case G40.
     async fn an_approval_is_for_the_call_that_was_shown(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = program(&sending(), &kit, &backend, vec![call("c1", "send", r#"{"to":"a"}"#), txt("ok")]);
@@ -163,7 +157,6 @@ on_every_store! {
         assert_eq!(kit.n("send"), 0);
     }
 
-    // Case G40.
     async fn several_calls_are_decided_in_any_order(backend: Backend) {
         let kit = Kit::default();
         let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
@@ -180,7 +173,6 @@ on_every_store! {
         assert_eq!((kit.n("send"), result(&agent, "c2").await.as_str()), (1, "sent"));
     }
 
-    // Case G40.
     async fn several_calls_are_decided_in_one_resume_and_a_wrong_answer_changes_nothing(backend: Backend) {
         let kit = Kit::default();
         let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
@@ -200,7 +192,6 @@ on_every_store! {
         assert!(matches!(again, RunError::UnknownInterrupt { .. }), "{again}");
     }
 
-    // Case G40.
     async fn a_round_may_wait_as_a_whole(backend: Backend) {
         let kit = Kit::default();
         let scenario = with_approval(ApprovalConfig { hold_batch: true, ..ApprovalConfig::default() });
@@ -213,7 +204,6 @@ on_every_store! {
         assert_eq!(results[2..4], ["c1", "c2"]);
     }
 
-    // Case G40.
     async fn a_denial_may_end_the_turn(backend: Backend) {
         let kit = Kit::default();
         let scenario = with_approval(ApprovalConfig { stop_on_deny: true, ..ApprovalConfig::default() });
@@ -233,7 +223,6 @@ on_every_store! {
         assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 1));
     }
 
-    // Case G40.
     async fn a_permanent_grant_may_be_for_some_calls_only(backend: Backend) {
         let kit = Kit::default();
         let bad = Approval::AlwaysFor([("to".to_owned(), "[".to_owned())].into());
@@ -270,7 +259,6 @@ on_every_store! {
         assert_eq!(result(&agent, "c4").await, "Error: Permission denied: a rule forbids it");
     }
 
-    // Case G40.
     async fn an_event_lists_the_decisions_only_while_they_are_possible(backend: Backend) {
         let kit = Kit::default();
         let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
@@ -297,7 +285,6 @@ on_every_store! {
         assert!(requested(rest).await.is_empty());
     }
 
-    // Case G40.
     async fn unusable_arguments_require_no_approval(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = program(&sending(), &kit, &backend, vec![call("c1", "send", "{}"), txt("ok")]);
@@ -327,7 +314,6 @@ on_every_store! {
         assert_eq!(result(&agent, "c2").await, "Error: Permission denied: a rule forbids it");
     }
 
-    // Case D30.
     async fn what_is_approved_when_the_time_is_over_is_not_executed(backend: Backend) {
         let kit = Kit::default();
         let budget = Budget { wall: Some(Duration::from_secs(60)), reserve_final: true, ..Budget::default() };
@@ -341,7 +327,6 @@ on_every_store! {
         assert_eq!(result(&agent, "c1").await, "Error: budget exhausted, not executed.");
     }
 
-    // Case E35.
     async fn a_call_with_an_unknown_outcome_requires_no_second_approval(backend: Backend) {
         let deny: Decide = |_| Some(Approval::Deny("not again".into()));
         for (thread, then) in [("denied", Some(deny)), ("nobody", None)] {
@@ -374,7 +359,6 @@ on_every_store! {
         }
     }
 
-    // Case E35.
     async fn a_crash_inside_a_batch_repeats_nothing_that_must_not_be(backend: Backend) {
         for (stuck, ran, wanted) in
             [("deaf", 1, IN_DOUBT), ("again", 2, "done at last"), ("known", 1, "it was done")]
@@ -411,7 +395,6 @@ on_every_store! {
     }
 }
 
-// Case D30.
 #[test]
 fn nobody_is_asked_about_a_call_that_cannot_run_any_more() {
     let failed = "No answer: a tool failed (tool_error): Error executing 'fails': no luck";
@@ -441,7 +424,6 @@ fn nobody_is_asked_about_a_call_that_cannot_run_any_more() {
     }
 }
 
-// Case E35.
 #[test]
 fn a_call_that_had_begun_is_in_doubt_also_beside_one_that_failed() {
     paused(async {

@@ -33,7 +33,6 @@ fn results(ran: &Ran) -> Vec<String> {
     read
 }
 
-// Case A3.
 #[test]
 fn parallel_results_are_stored_as_they_were_called() {
     let ran = slow(ToolMode::Parallel { max: 8 }).play();
@@ -43,7 +42,6 @@ fn parallel_results_are_stored_as_they_were_called() {
     assert_eq!(ends.iter().map(|told| told.text("id")).collect::<Vec<_>>(), ["c2", "c1", "c0"]);
 }
 
-// Case A3.
 #[test]
 fn sequential_calls_begin_when_the_one_before_has_ended() {
     let ran = slow(ToolMode::Sequential).play();
@@ -55,10 +53,9 @@ fn sequential_calls_begin_when_the_one_before_has_ended() {
     assert_eq!(told.map(|told| told.text("id")).collect::<Vec<_>>(), ["c0", "c0", "c1", "c1", "c2", "c2"]);
 }
 
-// Case A3.
 #[test]
 fn one_design_stores_results_as_they_come() {
-    // This option gives up I2.
+    // This option gives up the order of calls.
     let (stored, _) = both(&[three_slow(), txt("ok")], async |asked: Asked| {
         let config = ReactConfig { result_order: ResultOrder::Completion, ..ReactConfig::cococat() };
         let agent = asked.agent.config(config).build().unwrap();
@@ -81,7 +78,6 @@ fn cancelled(tool: &'static str, config: ReactConfig) -> Ran {
     ran
 }
 
-// Case E32.
 #[test]
 fn calls_after_the_cancelled_one_are_answered_whatever_it_does() {
     for tool in ["hang", "deaf"] {
@@ -91,7 +87,6 @@ fn calls_after_the_cancelled_one_are_answered_whatever_it_does() {
     }
 }
 
-// Case E32.
 #[test]
 fn finished_parallel_calls_retain_their_results() {
     let parallel = ReactConfig { tool_mode: ToolMode::Parallel { max: 8 }, ..super::preset() };
@@ -99,7 +94,6 @@ fn finished_parallel_calls_retain_their_results() {
     assert_eq!((ran.result("c0"), ran.result("c1")), ("r:1", INTERRUPTED));
 }
 
-// Case E32.
 #[test]
 fn one_design_adds_a_reply() {
     let ran = cancelled("hang", ReactConfig::agentscope());
@@ -109,7 +103,6 @@ fn one_design_adds_a_reply() {
     assert!(first.metadata.is_interrupted && !ran.state().metadata.is_interrupted);
 }
 
-// Case X2.
 #[test]
 fn a_memory_that_goes_wrong_does_not_reach_the_run() {
     for how in [Memory::Fails, Memory::Panics, Memory::Puzzled] {

@@ -1,4 +1,4 @@
-//! H1: cached nodes.
+//! Cached nodes.
 
 use std::{
     sync::{
@@ -49,7 +49,6 @@ fn counting(calls: &Calls, policy: CachePolicy<Plain>) -> CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
-// Case H1.
 #[tokio::test]
 async fn a_second_run_emits_the_same_update_marked_cached_until_it_is_too_old() {
     let (calls, clock) = (Calls::default(), Hand::default());
@@ -95,7 +94,6 @@ async fn a_cache_has_a_capacity_and_without_a_ttl_entries_stay() {
 }
 
 on_every_store! {
-    // Case H1.
     async fn a_cached_update_is_stored_as_any_other(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(counting(&calls, for_a_second()));
@@ -105,7 +103,6 @@ on_every_store! {
         assert_eq!(crate::support::head(&graph).await.values.said(), "in a1");
     }
 
-    // Case H1.
     async fn errors_and_interrupts_are_never_cached_nor_what_an_answer_made(backend: Backend) {
         let calls = Calls::default();
         let mut graph = StateGraph::<Plain>::new("g");
@@ -132,7 +129,6 @@ on_every_store! {
         assert_eq!(end.state.said(), "Bo");
     }
 
-    // Case H1.
     /// `a` and `b` run in parallel; only at its first call `a` writes the channel that `b` writes.
     async fn what_its_superstep_refuses_is_not_cached(backend: Backend) {
         let calls = Calls::default();
@@ -154,7 +150,6 @@ on_every_store! {
         assert_eq!(calls.all(), "a a");
     }
 
-    // Case H1.
     /// The state of the subgraph is changed while it waits, after it was stopped, or after it failed.
     async fn a_result_with_an_external_update_of_a_subgraph_is_not_cached(backend: Backend) {
         for way in ["question", "second question", "breakpoint", "cached meanwhile", "failure", "crash"] {

@@ -159,7 +159,6 @@ on_every_store! {
         assert!(replayed.is_same(), "{replayed}");
     }
 
-    // Case D5.
     async fn an_answer_is_for_the_question_of_one_superstep(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -180,7 +179,6 @@ on_every_store! {
         assert_eq!(make().thread("t").answer(id_at(&second.interrupts, "ask:2.0:ok"), "two").resume().await.unwrap().state.said(), "one two");
     }
 
-    // Case D5.
     /// An update includes `a`, and the slots of the workers' tasks decrease.
     async fn an_answer_is_for_the_item_that_asked_it(backend: Backend) {
         let make = || {

@@ -42,7 +42,6 @@ fn writes_one_then_two() -> CompiledGraph<Folded> {
 }
 
 on_every_store! {
-    // Case A7.
     async fn without_a_zero_the_first_write_is_stored_as_it_is(backend: Backend) {
         let graph = backend.keep(writes_one_then_two());
         let end = graph.thread("t").run(Folded::update()).await.unwrap();
@@ -84,7 +83,6 @@ fn topics() -> CompiledGraph<Topics> {
 }
 
 on_every_store! {
-    // Case A10.
     async fn a_topic_has_what_the_last_superstep_wrote(backend: Backend) {
         let seen = ["b [1] [1,2]", "c [5,6] [1,2,3]", "d [] [1,2,3]"].map(str::to_owned);
         let end = backend.keep(topics()).thread("t").run(Topics::update()).await.unwrap();
@@ -99,7 +97,6 @@ on_every_store! {
     }
 }
 
-// Case A10.
 #[test]
 fn a_topic_has_the_items_of_all_tasks_in_their_order() {
     let next = reduce(&Topics::default(), [Topics::update().t([1]), Topics::update().t([2, 3])]).unwrap();
@@ -214,7 +211,6 @@ fn seen(state: &Tracked) -> Vec<&str> {
 }
 
 on_every_store! {
-    // Case A11.
     async fn an_untracked_value_is_seen_by_its_run_and_never_stored(backend: Backend) {
         let graph = backend.keep(tracked().compile().unwrap());
         let end = graph.thread("t").snapshot_every(1).run(Tracked::update()).await.unwrap();
@@ -233,7 +229,6 @@ on_every_store! {
         }
     }
 
-    // Case A11.
     async fn an_untracked_value_is_gone_after_a_resume(backend: Backend) {
         let graph = backend.keep(tracked().compile().unwrap());
         let end = graph.thread("t").break_before(["b"]).run(Tracked::update()).await.unwrap();
@@ -244,7 +239,6 @@ on_every_store! {
         assert_eq!(seen(&end.state), ["b sees nothing", "work sees nothing", "work sees nothing"]);
     }
 
-    // Case A11.
     async fn a_task_that_finished_before_a_crash_has_lost_its_untracked_write(backend: Backend) {
         let stuck = Stuck::default();
         let graph = |stuck: Option<Stuck>| {
@@ -275,7 +269,6 @@ on_every_store! {
         assert_eq!(end.state.seen, ["a", "j sees nothing"].map(str::to_owned), "and `a` does not run again");
     }
 
-    // Case A11.
     async fn an_input_brings_handles_along(backend: Backend) {
         let graph = backend.keep(tracked().compile().unwrap());
         let count = Arc::new(AtomicUsize::new(40));
@@ -328,7 +321,6 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "a b"), ("input", -1, "__start__")]));
     }
 
-    // Case A16.
     async fn full_values_are_stored_every_so_many_updates(backend: Backend) {
         let mut graph = StateGraph::<Overwritten>::new("g");
         let step = graph.add_node("step", async |_: Overwritten, _: Cx| {
@@ -360,7 +352,6 @@ on_every_store! {
 }
 
 /// Two plain edges to `j` from different depths run it twice; `compile` warns of that.
-// Case A13.
 #[tokio::test]
 async fn a_node_runs_again_for_each_superstep_in_which_it_is_reached() {
     use crate::support::{Plain, sayer};

@@ -13,7 +13,6 @@ use superstep_testing::wrapped::{Wrapped, Wrapper};
 use crate::support::{Plain, entries, entry, failed, h, head, json, line, names, on_every_store, say, task};
 
 on_every_store! {
-    // Case C1.
     async fn every_superstep_leaves_a_checkpoint_with_its_state_and_results(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").run(say("in")).await.unwrap();
@@ -34,7 +33,6 @@ on_every_store! {
         assert_eq!(parents, [Some(CheckpointId(3)), Some(CheckpointId(2)), Some(CheckpointId(1)), None]);
     }
 
-    // Case C2.
     async fn an_outcome_names_the_last_of_four_checkpoints(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         let end = graph.thread("t").run(say("in")).await.unwrap();
@@ -44,7 +42,6 @@ on_every_store! {
         assert_eq!(end.state, history[0].values);
     }
 
-    // Case C3.
     async fn a_second_run_counts_on_and_keeps_the_older_checkpoints(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").run(say("1")).await.unwrap();
@@ -65,7 +62,6 @@ on_every_store! {
         );
     }
 
-    // Case C13.
     async fn an_update_in_a_nodes_name_is_followed_by_what_follows_the_node(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").update_as("a", say("u")).await.unwrap();
@@ -74,7 +70,6 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&[("loop", 1, ""), ("update", 0, "b")]));
     }
 
-    // Case C13.
     async fn an_update_in_the_name_of_start_is_an_input_that_waits(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").update_as("__start__", say("u")).await.unwrap();
@@ -82,7 +77,6 @@ on_every_store! {
         assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "u a b");
     }
 
-    // Case C13.
     async fn an_update_without_a_name_on_a_fresh_thread_is_an_input_that_waits(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").update(say("u")).await.unwrap();
@@ -90,7 +84,6 @@ on_every_store! {
         assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "u a b");
     }
 
-    // Case C14.
     async fn an_update_in_an_unknown_name_is_an_error_and_stores_nothing(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let error = failed(graph.thread("t").update_as("z", say("u")).await);
@@ -98,7 +91,6 @@ on_every_store! {
         assert_eq!(h(&graph).await, []);
     }
 
-    // Case C19.
     async fn a_replay_of_the_last_checkpoint_runs_nothing_and_leaves_a_fork(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let end = graph.thread("t").run(say("in")).await.unwrap();
@@ -111,7 +103,6 @@ on_every_store! {
         assert_eq!(replay.checkpoint, Some(CheckpointId(4)));
     }
 
-    // Case C20.
     async fn a_fork_is_a_copy_of_its_checkpoint_that_waits(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").run(say("in")).await.unwrap();
@@ -132,7 +123,6 @@ on_every_store! {
         assert!(matches!(&error, RunError::EmptyThread { .. }), "{error}");
     }
 
-    // Case C19.
     async fn a_finished_thread_resumes_to_its_state_without_a_trace(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let end = graph.thread("t").run(say("in")).await.unwrap();
@@ -142,7 +132,6 @@ on_every_store! {
         assert_eq!(h(&graph).await.len(), 3);
     }
 
-    // Case C22.
     async fn history_is_paged_newest_first(backend: Backend) {
         let store = backend.open();
         let graph = line(&["a", "b"]).with_checkpointer(store.clone());
@@ -160,7 +149,6 @@ on_every_store! {
         assert_eq!(steps(&page(History { limit: Some(2), before, ..History::default() }).await), [6, 5]);
     }
 
-    // Case C22.
     async fn history_is_filtered_by_superstep_node_and_metadata(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         for (run, user) in [("1", "kim"), ("2", "lee"), ("3", "kim")] {
@@ -178,7 +166,6 @@ on_every_store! {
         assert_eq!(steps(History { metadata, ..History::default() }).await, [7, -1]);
     }
 
-    // Case C23.
     async fn an_unknown_thread_is_empty_and_so_is_a_deleted_one(backend: Backend) {
         let store = backend.open();
         let graph = line(&["a"]).with_checkpointer(store.clone());
@@ -195,7 +182,6 @@ on_every_store! {
         assert!(matches!(error, RunError::UnknownCheckpoint { checkpoint: CheckpointId(1), .. }));
     }
 
-    // Case C29.
     async fn a_number_and_its_text_name_the_same_thread(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         graph.thread(7).run(say("1")).await.unwrap();

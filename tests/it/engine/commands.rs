@@ -42,14 +42,12 @@ async fn walked(graph: superstep::CompiledGraph<Plain>) -> Result<String, RunErr
     Ok(graph.run(Plain::update()).await?.state.said())
 }
 
-// Case B5.
 #[tokio::test]
 async fn a_goto_adds_to_a_plain_edge() {
     let graph = roads(&[Way::C], |graph, a, b| graph.add_edge(a, b));
     assert_eq!(walked(graph).await.unwrap(), "a b c");
 }
 
-// Case B5.
 #[tokio::test]
 async fn a_command_has_several_targets_or_ends() {
     assert_eq!(walked(roads(&[Way::C, Way::B, Way::C], |_, _, _| ())).await.unwrap(), "a b c");
@@ -67,7 +65,6 @@ async fn a_command_goes_beside_conditional_edges() {
     assert_eq!(walked(graph).await.unwrap(), "a b c");
 }
 
-// Case B5.
 #[tokio::test]
 async fn commands_in_a_list_are_applied_in_order() {
     let mut graph = StateGraph::<Plain>::new("g");
@@ -130,7 +127,6 @@ fn senders(declared: bool) -> superstep::CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
-// Case A5.
 #[tokio::test]
 async fn items_of_a_command_follow_its_targets() {
     assert_eq!(walked(senders(true)).await.unwrap(), "z 3 1");
@@ -252,8 +248,7 @@ on_every_store! {
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("a b 1", "a"));
     }
 
-    // Case D13.
-    /// D13, with the better outcome: the router is a separate node, so that it can be interrupted.
+    /// With the better outcome: the router is a separate node, so that it can be interrupted.
     async fn a_router_that_asks_is_asked_again_and_not_what_came_before_it(backend: Backend) {
         let calls = Calls::default();
         let graph = || {

@@ -1,4 +1,4 @@
-//! J6: the context of a run.
+//! The context of a run.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -30,7 +30,6 @@ async fn said(graph: &CompiledGraph<Plain>, config: RunOptions) -> String {
     graph.configured(config).run(Plain::update()).await.unwrap().state.said()
 }
 
-// Case J6.
 #[tokio::test]
 async fn a_context_is_given_as_a_value_or_as_a_map_and_null_if_it_is_missing() {
     let graph = greet(|user: Option<User>| {
@@ -46,7 +45,6 @@ async fn a_context_is_given_as_a_value_or_as_a_map_and_null_if_it_is_missing() {
     assert_eq!(said(&raw, RunOptions::new()).await, "null");
 }
 
-// Case J6.
 #[tokio::test]
 async fn a_context_that_does_not_fit_is_an_error_that_no_attempt_mends() {
     let graph = greet(|user: User| user.name);
@@ -69,7 +67,6 @@ async fn a_context_that_does_not_fit_is_an_error_that_no_attempt_mends() {
 }
 
 on_every_store! {
-    // Case J6.
     async fn a_context_belongs_to_its_run_and_is_not_stored(backend: Backend) {
         let graph = backend.keep(greet(|user: Option<User>| user.map_or("nobody".to_owned(), |user| user.name)));
         let cancelled = t().context(json!({ "name": "Ada" }));

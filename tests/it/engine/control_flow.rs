@@ -63,7 +63,6 @@ async fn each_router_of_a_node_has_to_return_a_route() {
     }
 }
 
-// Case B1.
 #[tokio::test]
 async fn updates_report_each_node_and_values_each_state_from_the_input() {
     let graph = line(&["a", "b"]);
@@ -103,7 +102,6 @@ async fn walked(choose: fn(&Plain) -> Vec<Way>) -> Result<String, RunError> {
     Ok(end.state.said())
 }
 
-// Case B2.
 #[tokio::test]
 async fn routes_lead_where_the_map_says() {
     assert_eq!(walked(|_| vec![Way::Left]).await.unwrap(), "a l");
@@ -112,7 +110,6 @@ async fn routes_lead_where_the_map_says() {
     assert_eq!(walked(|_| vec![Way::Right, Way::Left, Way::Right]).await.unwrap(), "a l r");
 }
 
-// Case B2.
 #[tokio::test]
 async fn a_router_reads_the_writes_of_its_node_and_not_of_siblings() {
     let seen = |state: &Plain| if state.said() == "b" { Next::Done } else { Next::Again };
@@ -129,7 +126,6 @@ async fn a_router_reads_the_writes_of_its_node_and_not_of_siblings() {
 }
 
 on_every_store! {
-    // Case B2.
     async fn a_router_that_chooses_nothing_is_an_error(backend: Backend) {
         let graph = backend.keep(fork_in_the_road(|_| vec![]));
         let error = failed(graph.thread("t").run(Plain::update()).await);
@@ -141,7 +137,6 @@ on_every_store! {
         assert_eq!(repaired.thread("t").resume().await.unwrap().state.said(), "a l");
     }
 
-    // Case B2.
     async fn an_input_that_start_routes_nowhere_leaves_no_trace(backend: Backend) {
         let graph = |routes: fn(&Plain) -> Vec<Way>| {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -156,7 +151,6 @@ on_every_store! {
         assert_eq!(graph(|_| vec![Way::Left]).thread("t").run(Plain::update()).await.unwrap().state.said(), "a");
     }
 
-    // Case B8.
     async fn the_step_limit_stops_a_run_and_a_resume_goes_on(backend: Backend) {
         let graph = backend.keep(counter(5));
         let error = failed(graph.thread("t").step_limit(3).run(Plain::update()).await);
@@ -172,7 +166,6 @@ on_every_store! {
     }
 }
 
-// Case B8.
 #[tokio::test]
 async fn as_many_supersteps_pass_as_the_limit_says() {
     let run =
@@ -185,7 +178,6 @@ async fn as_many_supersteps_pass_as_the_limit_says() {
 }
 
 on_every_store! {
-    // Case B10.
     async fn a_thread_needs_an_input_and_a_run_needs_a_thread(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let error = failed(graph.thread("t").resume().await);
@@ -197,7 +189,6 @@ on_every_store! {
     }
 }
 
-// Case B10.
 #[tokio::test]
 async fn a_node_may_return_nothing() {
     let mut graph = StateGraph::<Plain>::new("g");
@@ -212,7 +203,6 @@ fn problems(error: &CompileError) -> Vec<&ProblemKind> {
     error.problems.iter().map(|problem| &problem.kind).collect()
 }
 
-// Case B11.
 #[test]
 fn every_mistake_in_a_graph_is_reported_at_once_with_its_line() {
     let mut other = StateGraph::<Plain>::new("other");
@@ -258,7 +248,6 @@ fn every_mistake_in_a_graph_is_reported_at_once_with_its_line() {
     assert!(error.problems.iter().all(|problem| problem.place.file().ends_with("control_flow.rs")));
 }
 
-// Case B11.
 #[tokio::test]
 async fn an_unreachable_node_is_a_warning_and_a_duplicate_edge_is_not() {
     let mut graph = StateGraph::<Plain>::new("g");
@@ -273,7 +262,6 @@ async fn an_unreachable_node_is_a_warning_and_a_duplicate_edge_is_not() {
     assert_eq!(end.state.said(), "a");
 }
 
-// Case B12.
 #[tokio::test(start_paused = true)]
 async fn no_more_tasks_run_at_once_than_allowed() {
     for (max_concurrency, expected) in [(Some(4), 4), (Some(1), 1), (None, 20)] {
@@ -339,7 +327,6 @@ async fn most_at_once(limit: Option<usize>, config: RunOptions) -> ([usize; 2], 
     ([most(0), most(1)], most(2), said)
 }
 
-// Case B12.
 #[tokio::test(start_paused = true)]
 async fn no_more_tasks_of_a_node_run_at_once_than_it_allows() {
     let all = |name: &str| (0..10).map(|item| format!("{name}{item}")).collect::<Vec<_>>();
@@ -355,7 +342,6 @@ async fn no_more_tasks_of_a_node_run_at_once_than_it_allows() {
     assert_eq!((most[0], both, said), (2, 5, expected));
 }
 
-// Case B12.
 #[tokio::test(start_paused = true)]
 async fn retried_tasks_respect_the_limit_of_their_node() {
     let mut graph = StateGraph::<Plain>::new("g");
@@ -400,7 +386,6 @@ on_every_store! {
         assert_eq!(make(false).thread("t").resume().await.unwrap().state.said(), "0 1 2 3");
     }
 
-    // Case B13.
     async fn a_failing_node_cancels_its_siblings(backend: Backend) {
         let calls = Calls::default();
         let mut graph = StateGraph::<Plain>::new("g");

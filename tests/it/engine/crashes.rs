@@ -1,4 +1,4 @@
-//! C24, C25: a run that is dropped, and a store that fails.
+//! A run that is dropped, and a store that fails.
 
 use std::sync::{
     Arc,
@@ -36,7 +36,6 @@ pub(super) fn hanging(calls: &Calls, stuck: Option<&Stuck>) -> CompiledGraph<Pla
 }
 
 on_every_store! {
-    // Case C24.
     async fn after_a_crash_finished_nodes_do_not_run_again(backend: Backend) {
         let (calls, stuck) = (Calls::default(), Stuck::default());
         let graph = backend.keep(hanging(&calls, Some(&stuck)));
@@ -61,7 +60,6 @@ on_every_store! {
         );
     }
 
-    // Case C24.
     async fn an_accepted_input_outlives_a_crash_before_the_first_node(backend: Backend) {
         let calls = Calls::default();
         let store = Failing::new(backend.open());
@@ -76,7 +74,6 @@ on_every_store! {
         assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b c");
     }
 
-    // Case C25.
     async fn a_recorded_task_does_not_run_again_after_a_crash_in_its_superstep(backend: Backend) {
         let (calls, stuck) = (Calls::default(), Stuck::default());
         let side_by_side = |stuck: Option<&Stuck>| {
@@ -106,7 +103,6 @@ on_every_store! {
         assert_eq!(calls.all(), "done slow slow");
     }
 
-    // Case C25.
     async fn a_failed_commit_leaves_the_last_checkpoint_and_the_recorded_siblings(backend: Backend) {
         let calls = Calls::default();
         let store = Failing::new(backend.open());

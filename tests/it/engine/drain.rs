@@ -1,4 +1,4 @@
-//! H4: draining a run; and the number of remaining supersteps.
+//! Draining a run; and the number of remaining supersteps.
 
 use std::{
     sync::{Arc, Mutex},
@@ -38,7 +38,6 @@ fn shown(end: &Outcome<Plain>) -> (Status, Option<&str>, String) {
 }
 
 on_every_store! {
-    // Case H4.
     async fn a_drained_run_ends_after_its_superstep_and_a_resume_finishes_it(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(nodes(&["stop", "b"], &calls));
@@ -55,7 +54,6 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&steps));
     }
 
-    // Case H4.
     async fn a_run_that_is_drained_in_its_last_superstep_finishes(backend: Backend) {
         let graph = backend.keep(nodes(&["a", "stop"], &Calls::default()));
         let end = graph.thread("t").run(Plain::update()).await.unwrap();

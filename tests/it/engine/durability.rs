@@ -1,4 +1,4 @@
-//! C2 and C24: runs that store each superstep, or only at their end.
+//! Runs that store each superstep, or only at their end.
 
 use std::sync::{Arc, Mutex};
 
@@ -48,7 +48,6 @@ fn hinted() -> CompiledGraph<Hinted> {
 }
 
 on_every_store! {
-    // Case C2.
     async fn sync_and_async_store_the_same_checkpoints(backend: Backend) {
         for durability in [Durability::Sync, Durability::Async] {
             let graph = backend.keep(line(&["a", "b"]));
@@ -63,7 +62,6 @@ on_every_store! {
         }
     }
 
-    // Case C2.
     async fn exit_stores_the_input_and_one_checkpoint(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         let end = graph.thread("t").durability(Durability::Exit).run(say("in")).await.unwrap();
@@ -76,7 +74,6 @@ on_every_store! {
         assert_eq!(h(&graph).await[..2], entries(&[("loop", 6, ""), ("input", 3, "__start__")]));
     }
 
-    // Case C2.
     async fn a_pause_in_exit_mode_stores_one_checkpoint_and_its_resume_another(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         let end = graph.thread("t").durability(Durability::Exit).break_before(["b"]).run(say("in")).await.unwrap();
@@ -94,7 +91,6 @@ on_every_store! {
         assert_eq!(paused.tasks[0].result.as_ref().map(json), Some(json(&say("b"))));
     }
 
-    // Case C2.
     async fn a_failure_in_exit_mode_keeps_what_was_done_before_it(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(ok_and_bad(false, &calls));
@@ -109,7 +105,6 @@ on_every_store! {
         assert_eq!(calls.named("ok"), 1);
     }
 
-    // Case C24.
     async fn a_crash_in_async_mode_costs_what_was_not_written(backend: Backend) {
         let (calls, stuck) = (Calls::default(), Stuck::default());
         let graph = backend.keep(hanging(&calls, Some(&stuck)));
@@ -122,7 +117,6 @@ on_every_store! {
         assert_eq!(calls.all(), "a b b c");
     }
 
-    // Case C24.
     async fn a_crash_in_exit_mode_costs_the_run_and_not_its_input(backend: Backend) {
         let (calls, stuck) = (Calls::default(), Stuck::default());
         let graph = backend.keep(hanging(&calls, Some(&stuck)));

@@ -1,4 +1,4 @@
-//! C5 and later: the state after a failure.
+//! The state after a failure.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -39,7 +39,6 @@ pub(super) fn ok_and_bad(repaired: bool, calls: &Calls) -> CompiledGraph<Plain> 
 }
 
 on_every_store! {
-    // Case C5.
     async fn a_finished_sibling_of_a_failure_is_retained_and_seen_at_the_head(backend: Backend) {
         let graph = backend.keep(ok_and_bad(false, &Calls::default()));
         let error = failed(graph.thread("t").run(Plain::update()).await);
@@ -63,7 +62,6 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "bad ok"), ("input", -1, "__start__")]));
     }
 
-    // Case C5.
     async fn an_update_in_the_failed_nodes_name_keeps_what_its_sibling_did(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(ok_and_bad(false, &calls));
@@ -75,7 +73,6 @@ on_every_store! {
         assert_eq!(h(&graph).await[1..2], entries(&[("update", 1, "j")]));
     }
 
-    // Case C6.
     async fn a_resume_runs_only_what_did_not_finish(backend: Backend) {
         let calls = Calls::default();
         failed(backend.keep(ok_and_bad(false, &calls)).thread("t").run(Plain::update()).await);
@@ -84,7 +81,6 @@ on_every_store! {
         assert_eq!(end.state.said(), "bad ok j");
     }
 
-    // Case C26.
     async fn a_second_run_on_a_busy_thread_is_refused(backend: Backend) {
         let stuck = Stuck::default();
         let mut graph = StateGraph::<Plain>::new("line");
@@ -129,7 +125,6 @@ struct Odd {
 }
 
 on_every_store! {
-    // Case C27.
     async fn a_value_without_a_json_form_is_refused_with_the_nodes_name(backend: Backend) {
         let mut graph = StateGraph::<Odd>::new("g");
         let a = graph.add_node("a", async |_: Odd, _: Cx| Odd::update().map([(Key { part: 1 }, 2)]));
@@ -150,7 +145,6 @@ on_every_store! {
         assert_eq!(task(&head.tasks[0]).2, format!("{error}: at `/{{\"part\":1}}`: key must be a string"));
     }
 
-    // Case C28.
     async fn a_thread_whose_next_node_is_gone_is_refused_by_name(backend: Backend) {
         failed(backend.keep(line(&["a", "b", "c"])).thread("t").step_limit(1).run(say("in")).await);
         let without_b = backend.keep(line(&["a", "c"]));
@@ -168,7 +162,6 @@ on_every_store! {
         assert_eq!(without_b.thread("t").resume().await.unwrap().state.said(), "in a c");
     }
 
-    // Case C28.
     /// `a` has reached the join; in the new graph the join has an additional source.
     async fn a_thread_that_reached_a_join_which_is_gone_is_refused_by_name(backend: Backend) {
         let graph = |more: bool| {
@@ -194,7 +187,6 @@ on_every_store! {
         assert_eq!(graph(true).thread("t").resume().await.unwrap().state.said(), "a b A c d j");
     }
 
-    // Case C28.
     /// `a` is done and went to `x`; `bad` fails. The new graph has no `x`, or no edge to it from `a`.
     async fn a_finished_task_that_led_to_a_node_which_is_gone_is_refused_by_name(backend: Backend) {
         let graph = |x: bool, leads: bool| {
@@ -232,7 +224,6 @@ on_every_store! {
         }
     }
 
-    // Case C28.
     async fn new_code_runs_in_a_thread_that_an_older_graph_began(backend: Backend) {
         failed(backend.keep(line(&["a", "b"])).thread("t").step_limit(1).run(say("in")).await);
         let end = backend.keep(line(&["a", "b", "new"])).thread("t").resume().await.unwrap();
@@ -249,7 +240,6 @@ struct Measured {
 }
 
 on_every_store! {
-    // Case C27.
     async fn a_float_that_is_no_number_is_refused_before_it_makes_the_thread_unreadable(backend: Backend) {
         let graph = |value: f64| {
             let mut graph = StateGraph::<Measured>::new("g");
@@ -266,7 +256,6 @@ on_every_store! {
         assert_eq!(graph(1.5).thread("t").resume().await.unwrap().state.last, 1.5);
     }
 
-    // Case C27.
     async fn a_write_that_makes_a_sum_no_number_is_refused(backend: Backend) {
         let mut graph = StateGraph::<Measured>::new("g");
         let a = graph.add_node("a", async |_: Measured, _: Cx| Measured::update().sum(f64::MAX));

@@ -1,4 +1,4 @@
-//! Items sent to workers: A5, B4 and their crash safety.
+//! Items sent to workers, and their crash safety.
 
 use futures::StreamExt;
 use superstep::{CompiledGraph, Cx, END, Event, Log, NodeError, Route, START, State, StateGraph, StreamMode};
@@ -35,14 +35,12 @@ fn a5(repaired: bool) -> CompiledGraph<Sums> {
     graph.compile().unwrap()
 }
 
-// Case A5.
 #[tokio::test]
 async fn tasks_of_edges_precede_items_in_sending_order() {
     let end = a5(true).run(Sums::update()).await.unwrap();
     assert_eq!(end.state.log, [26, 3, 1]);
 }
 
-// Case B4.
 #[tokio::test]
 async fn a_map_and_its_join() {
     let mut graph = StateGraph::<Sums>::new("b4");

@@ -1,4 +1,4 @@
-//! C16 and later: continuing from an older checkpoint.
+//! Continuing from an older checkpoint.
 
 use superstep::{CheckpointId, RunError, checkpoint::Source};
 
@@ -12,7 +12,6 @@ async fn at(graph: &superstep::CompiledGraph<Plain>, step: i64) -> CheckpointId 
 }
 
 on_every_store! {
-    // Case C16.
     async fn an_update_of_an_older_checkpoint_makes_a_branch_and_keeps_the_other(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").run(say("in")).await.unwrap();
@@ -47,7 +46,6 @@ on_every_store! {
         assert_eq!(forked, CheckpointId(5));
     }
 
-    // Case C20.
     async fn a_fork_runs_the_tasks_of_its_checkpoint_again(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").run(say("in")).await.unwrap();

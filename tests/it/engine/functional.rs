@@ -59,7 +59,6 @@ fn asks(backend: &Backend, tasks: &Tasks) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    // Case G1.
     async fn tasks_before_an_interrupt_are_not_run_again(backend: Backend) {
         let tasks = Tasks::default();
         let asked = asks(&backend, &tasks).thread("t").run(Plain::update().x(5)).await.unwrap();
@@ -71,7 +70,6 @@ on_every_store! {
         assert_eq!(tasks.all(), ["t1(5):6", "t1(6):7", "t2:60"], "t1 is called twice in total");
     }
 
-    // Case G2.
     async fn a_workflow_finds_what_its_last_run_saved(backend: Backend) {
         #[derive(State, Clone, Debug, Default)]
         struct Saved {
@@ -94,7 +92,6 @@ on_every_store! {
         assert_eq!(returned, [0, 1, 3]);
     }
 
-    // Case G3.
     async fn the_failure_of_a_task_is_met_where_it_is_awaited_and_can_be_caught_there(backend: Backend) {
         let graph = backend.keep(workflow(async |_, cx| {
             let fails = async |_| Err::<i64, _>(NodeError::new("no luck"));

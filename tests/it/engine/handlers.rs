@@ -95,7 +95,6 @@ on_every_store! {
         assert_eq!(end.state.said(), "in sent by h");
     }
 
-    // Case C11.
     async fn a_handler_runs_in_the_superstep_of_the_node_that_failed(backend: Backend) {
         let (calls, heard) = (Calls::default(), Heard::default());
         let graph = backend.keep(handled(&calls, &heard));
@@ -121,7 +120,6 @@ on_every_store! {
         assert_eq!(told.iter().map(|failure| serde_json::to_value(failure).unwrap()).collect::<Vec<_>>(), [expected]);
     }
 
-    // Case C11.
     async fn a_handler_that_goes_to_b_is_followed_by_it(backend: Backend) {
         let calls = Calls::default();
         let mut graph = StateGraph::<Plain>::new("g");
@@ -141,7 +139,6 @@ on_every_store! {
         assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "h b");
     }
 
-    // Case C12.
     /// The handler receives the same typed failure when it runs again.
     async fn a_handler_that_fails_runs_again_and_its_node_does_not(backend: Backend) {
         let (calls, heard) = (Calls::default(), Heard::default());

@@ -36,7 +36,6 @@ fn asking(calls: &Calls) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    // Case D1.
     async fn a_node_asks_and_runs_again_with_the_answer(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(asking(&calls));
@@ -56,7 +55,6 @@ on_every_store! {
         assert_eq!(calls.named("ask"), 2);
     }
 
-    // Case D2.
     async fn resuming_without_an_answer_asks_the_same_question_again(backend: Backend) {
         let graph = backend.keep(asking(&Calls::default()));
         let first = graph.thread("t").run(Plain::update()).await.unwrap();
@@ -65,7 +63,6 @@ on_every_store! {
         assert_eq!(graph.thread("t").answer(&first.interrupts[0].id, "by id").resume().await.unwrap().state.said(), "pre by id end");
     }
 
-    // Case D3.
     async fn a_new_input_while_a_question_waits_is_the_callers_choice(backend: Backend) {
         let graph = backend.keep(asking(&Calls::default()));
         graph.thread("t").run(Plain::update()).await.unwrap();
@@ -83,7 +80,6 @@ on_every_store! {
         assert_eq!(graph.thread("t").answer("q", "yes").resume().await.unwrap().state.said(), "pre NEW pre yes end");
     }
 
-    // Case D4.
     async fn two_questions_of_one_node_are_asked_one_after_the_other(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -106,7 +102,6 @@ on_every_store! {
         assert_eq!(backend.keep(make()).thread("t").answer("q2", "B").resume().await.unwrap().state.said(), "AB");
     }
 
-    // Case D5.
     async fn answers_without_a_question_are_refused_and_change_nothing(backend: Backend) {
         let graph = backend.keep(asking(&Calls::default()));
         let asked = graph.thread("t").run(Plain::update()).await.unwrap();
@@ -125,13 +120,11 @@ on_every_store! {
         assert_eq!(late.to_string(), "SS118: no interrupt `q` is waiting; the thread waits for none");
     }
 
-    // Case D12.
     async fn an_answer_to_a_thread_that_never_ran_is_an_error(backend: Backend) {
         let error = failed(backend.keep(asking(&Calls::default())).thread("t").answer("q", "yes").resume().await);
         assert!(matches!(error, RunError::EmptyThread { .. }), "{error}");
     }
 
-    // Case D12.
     async fn falsy_answers_are_answers(backend: Backend) {
         for (n, value) in [json!(null), json!(false), json!(0), json!(""), json!([]), json!({})].into_iter().enumerate() {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -147,7 +140,6 @@ on_every_store! {
         }
     }
 
-    // Case D14.
     async fn an_answer_of_the_wrong_type_is_refused_and_the_question_still_waits(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -172,7 +164,6 @@ on_every_store! {
         assert_eq!(backend.keep(make()).thread("t").answer("b", false).resume().await.unwrap().state.said(), "true false");
     }
 
-    // Case D14.
     async fn a_question_shows_the_schema_of_its_answer(backend: Backend) {
         #[derive(Deserialize, JsonSchema)]
         struct Approval {
@@ -201,7 +192,6 @@ on_every_store! {
         assert_eq!(graph.thread("t").answer("approve", json!({ "ok": true })).resume().await.unwrap().state.said(), "true 0");
     }
 
-    // Case D15.
     async fn a_node_asks_again_until_the_answer_will_do(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -225,7 +215,6 @@ on_every_store! {
         assert_eq!(backend.keep(make()).thread("t").answer("age.1", "42").resume().await.unwrap().state.x, 42);
     }
 
-    // Case D19.
     async fn a_node_cannot_swallow_its_interrupt(backend: Backend) {
         let mut graph = StateGraph::<Plain>::new("g");
         let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
@@ -268,7 +257,6 @@ on_every_store! {
         assert_eq!(make([1, 1]).thread("t").answer("q", "R").resume().await.unwrap().state.said(), "R+R");
     }
 
-    // Case D17.
     async fn a_fork_from_before_the_question_asks_again(backend: Backend) {
         let graph = backend.keep(asking(&Calls::default()));
         graph.thread("t").run(Plain::update()).await.unwrap();
@@ -281,7 +269,6 @@ on_every_store! {
         assert!(said.iter().any(|snapshot| snapshot.values.said() == "pre old end"));
     }
 
-    // Case D20.
     async fn several_questions_are_answered_in_any_order_and_siblings_do_not_run_again(backend: Backend) {
         let calls = Calls::default();
         let make = || {
@@ -334,7 +321,6 @@ on_every_store! {
         assert_eq!(backend.keep(make(true)).thread("t").resume().await.unwrap().state.said(), "yes");
     }
 
-    // Case D8.
     async fn a_run_stops_before_and_after_breakpoints_and_passes_them_when_it_goes_on(backend: Backend) {
         let graph = backend.keep(line(&["a", "b", "c"]));
         let at_b = graph.thread("t").break_before(["b"]).run(Plain::update()).await.unwrap();
@@ -361,7 +347,6 @@ on_every_store! {
         assert_eq!(h(&graph).await[..1], entries(&[("loop", 3, "")]));
     }
 
-    // Case D8.
     async fn a_graph_has_breakpoints_of_its_own(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -397,7 +382,6 @@ on_every_store! {
     }
 }
 
-// Case D11.
 #[tokio::test]
 async fn asking_without_a_checkpointer_is_an_error() {
     let error = failed(asking(&Calls::default()).run(Plain::update()).await);
@@ -417,7 +401,6 @@ async fn an_interrupt_is_an_event_in_every_mode() {
     assert_eq!(places(std::slice::from_ref(asked)), ["ask:2.0:q"]);
 }
 
-// Case D19.
 #[tokio::test(start_paused = true)]
 async fn a_question_of_a_concurrent_future_is_detected() {
     // In memory, where the clock of the test does not advance during requests.

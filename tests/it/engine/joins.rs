@@ -1,4 +1,4 @@
-//! B7 and later: nodes that wait for others.
+//! Nodes that wait for others.
 
 use superstep::{
     Command, CompiledGraph, Cx, END, NodeOptions, NodeRef, Route, RunError, START, State, StateGraph, Status,
@@ -65,7 +65,6 @@ fn workers_joined(items: [i64; 2], rounds: usize) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    // Case B7.
     async fn a_deferred_node_runs_when_nothing_else_is_left(backend: Backend) {
         let graph = backend.keep(branches(deferred));
         assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a b c d");
@@ -270,7 +269,6 @@ fn err_a_join_of_less_than_two_nodes() {
     );
 }
 
-// Case B11.
 #[test]
 fn a_join_knows_only_nodes_of_its_graph() {
     let mut other = StateGraph::<Plain>::new("other");
@@ -285,7 +283,6 @@ fn a_join_knows_only_nodes_of_its_graph() {
     assert_eq!(problems[0].place.line(), first);
 }
 
-// Case B11.
 #[test]
 #[should_panic(expected = "only at a node of graph `g` can its runs stop")]
 fn a_graph_stops_only_at_nodes_of_its_own() {

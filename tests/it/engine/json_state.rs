@@ -47,7 +47,6 @@ fn saw(state: &JsonState) -> Vec<&str> {
 }
 
 on_every_store! {
-    // Case A1.
     async fn writing_an_undeclared_channel_names_node_and_key(backend: Backend) {
         let description = json!({ "x": {}, "log": { "reducer": "append" } });
         let graph = backend.keep(line(description.clone(), &[("a", json!({ "x": 1, "zzz": 9 }))]));
@@ -65,7 +64,6 @@ on_every_store! {
         assert_eq!(end.state.to_value(), json!({ "x": 1, "log": [] }));
     }
 
-    // Case A1.
     async fn an_undeclared_channel_in_the_input_leaves_no_trace(backend: Backend) {
         let graph = backend.keep(line(json!({}), &[("a", json!({}))]));
         let error = failed(graph.thread("t").run(update(json!({ "zzz": 9 }))).await);
@@ -78,7 +76,6 @@ on_every_store! {
         assert!(matches!(&error, RunError::UndeclaredChannel { .. }), "{error}");
     }
 
-    // Case A2.
     async fn parallel_writers_of_a_last_value_conflict(backend: Backend) {
         let mut graph = StateGraph::with_initial("g", state(json!({ "x": {} })));
         for (name, x) in [("a", 1), ("b", 2)] {
@@ -91,7 +88,6 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "a b"), ("input", -1, "__start__")]));
     }
 
-    // Case A6.
     async fn unwritten_channels_have_their_zero_or_are_absent(backend: Backend) {
         let description = json!({
             "l": { "reducer": "append" },
@@ -107,7 +103,6 @@ on_every_store! {
         assert_eq!(head(&graph).await.values.to_value(), expected, "also from a full state");
     }
 
-    // Cases A9, A10.
     async fn ephemeral_values_and_topics_are_seen_for_one_superstep(backend: Backend) {
         let description = json!({
             "e": { "reducer": "ephemeral" },
@@ -139,7 +134,6 @@ on_every_store! {
         assert_eq!(saw(&end.state), expected);
     }
 
-    // Case A11.
     async fn an_untracked_channel_is_seen_by_its_run_and_never_stored(backend: Backend) {
         let description = json!({ "r": { "untracked": true }, "saw": { "reducer": "append" } });
         let nodes = [("a", json!({ "r": "handle", "clear": ["r"] })), ("b", Value::Null)];
@@ -165,7 +159,6 @@ on_every_store! {
         assert_eq!(saw(&end.state), ["b {}"]);
     }
 
-    // Case A17.
     async fn a_write_that_its_reducer_refuses_spares_the_thread(backend: Backend) {
         let description = json!({ "n": { "reducer": "sum" } });
         let graph = backend.keep(line(description.clone(), &[("a", json!({ "n": "many" }))]));
@@ -277,7 +270,6 @@ fn an_update_clears_overwrites_and_chains() {
     assert_eq!(set.iter().collect::<Vec<_>>(), [0, 1], "what is cleared is written alone");
 }
 
-// Case B10.
 #[tokio::test]
 async fn a_node_that_returns_no_object_fails() {
     let graph = line(json!({}), &[("a", json!(5))]);

@@ -33,8 +33,6 @@ fn names(graph: &mut StateGraph<Plain>, names: &[&'static str]) -> Vec<NodeRef> 
     names.iter().map(|name| sayer(graph, name)).collect()
 }
 
-/// A13
-// Case A13.
 #[tokio::test]
 async fn a_node_whose_predecessors_end_at_different_depths_is_warned_of() {
     let mut graph = StateGraph::<Plain>::new("a13");

@@ -24,7 +24,6 @@ async fn stopped(graph: CompiledGraph<Plain>) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    // Case D9.
     async fn a_goto_from_outside_adds_to_what_was_to_run(backend: Backend) {
         let graph = stopped(backend.keep(line(&["a", "b", "c"]))).await;
         let end = graph.thread("t").resume_with(Command::new().goto("c")).await.unwrap();
@@ -33,7 +32,6 @@ on_every_store! {
         assert_eq!(h(&graph).await[..5], entries(&expected));
     }
 
-    // Case D9.
     async fn an_update_from_outside_comes_before_what_was_to_run(backend: Backend) {
         let graph = stopped(backend.keep(line(&["a", "b", "c"]))).await;
         let end = graph.thread("t").resume_with(Command::update(say("U"))).await.unwrap();

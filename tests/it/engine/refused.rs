@@ -50,7 +50,6 @@ fn is_conflict(error: &RunError) -> bool {
 }
 
 on_every_store! {
-    // Case A2.
     async fn a_change_from_outside_takes_no_side_in_a_conflict(backend: Backend) {
         for way in ["command", "update"] {
             let make = || backend.keep(rivals());
@@ -76,7 +75,6 @@ on_every_store! {
         }
     }
 
-    // Case A2.
     async fn an_update_in_the_name_of_a_writer_ends_a_conflict(backend: Backend) {
         let graph = backend.keep(rivals());
         graph.thread("t").run(Plain::update()).await.unwrap();
@@ -87,7 +85,6 @@ on_every_store! {
         assert_eq!((end.status, end.state.said().as_str(), end.state.x), (Status::Completed, "c R", 1));
     }
 
-    // Case A17.
     async fn a_refused_write_beside_a_question_leaves_the_thread_open(backend: Backend) {
         for way in ["command", "update", "update of the refused"] {
             let graph = backend.keep(votes(255));

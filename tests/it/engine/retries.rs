@@ -1,4 +1,4 @@
-//! C9 and H2: retries and timeouts.
+//! Retries and timeouts.
 
 use std::{io, time::Duration};
 
@@ -26,7 +26,6 @@ async fn attempts(error: fn() -> NodeError) -> u32 {
 }
 
 /// The types differ from the table's, which is about Python; timeouts of the system are transient here.
-// Case C9.
 #[tokio::test(start_paused = true)]
 async fn transient_errors_are_retried_and_logic_errors_are_not() {
     assert_eq!(attempts(|| "x".parse::<i64>().unwrap_err().into()).await, 1);
@@ -75,7 +74,6 @@ async fn options_of_all_nodes_apply_to_those_without_their_own() {
     }
 }
 
-// Case C9.
 #[tokio::test]
 async fn without_a_policy_nothing_is_retried() {
     let mut graph = StateGraph::<Plain>::new("g");
@@ -85,7 +83,6 @@ async fn without_a_policy_nothing_is_retried() {
     assert!(matches!(&error, RunError::Node { attempts: 1, .. }), "{error}");
 }
 
-// Case C9.
 #[tokio::test(start_paused = true)]
 async fn attempts_wait_as_the_policy_and_the_seed_say() {
     let waits = async |seed| {
@@ -122,7 +119,6 @@ fn slow(retry: Retries) -> superstep::CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
-// Case H2.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_too_slow_fails_at_its_time_out() {
     let begun = Instant::now();
@@ -135,7 +131,6 @@ async fn a_node_that_is_too_slow_fails_at_its_time_out() {
     );
 }
 
-// Case H2.
 #[tokio::test(start_paused = true)]
 async fn a_time_out_is_retried_and_each_attempt_has_the_full_time() {
     let end = slow(RetryPolicy::default().into()).run(Plain::update()).await.unwrap();
@@ -153,7 +148,6 @@ async fn a_node_classifies_its_own_failures() {
     assert!(matches!(&error, RunError::Node { attempts: 3, .. }), "{error}");
 }
 
-// Case C9.
 #[tokio::test(start_paused = true)]
 async fn randomness_differs_by_thread_and_is_reproducible_on_each() {
     let run = async |thread| {
@@ -197,7 +191,6 @@ async fn attempts_of<const N: usize>(errors: [fn() -> NodeError; N], retry: Retr
     }
 }
 
-// Case C9.
 #[tokio::test]
 async fn of_several_rules_the_first_that_fits_counts() {
     let number: fn() -> _ = || NodeError::from("x".parse::<i64>().unwrap_err());
@@ -213,7 +206,6 @@ async fn of_several_rules_the_first_that_fits_counts() {
 }
 
 on_every_store! {
-    // Case C9.
     async fn a_task_beside_a_failure_has_no_more_attempts_than_it_had(backend: Backend) {
         for way in ["failure", "step timeout"] {
             let mut graph = StateGraph::<Plain>::new("g");

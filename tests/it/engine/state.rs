@@ -14,14 +14,12 @@ use crate::support::{
 
 /// A missing channel cannot be written in Rust at all; `crates/macros` has the compile-fail cases. The
 /// remaining case is an update from JSON.
-// Case A1.
 #[test]
 fn an_update_with_an_unknown_channel_is_refused() {
     let error = serde_json::from_str::<PlainUpdate>(r#"{"x": 1, "zzz": 9}"#).unwrap_err();
     assert!(error.to_string().starts_with("unknown field `zzz`"), "{error}");
 }
 
-// Case A1.
 #[tokio::test]
 async fn nodes_read_the_writes_of_earlier_nodes() {
     let mut graph = StateGraph::<Plain>::new("g");
@@ -46,7 +44,6 @@ fn rivals() -> superstep::CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    // Case A2.
     async fn parallel_writers_of_a_last_value_are_refused(backend: Backend) {
         let graph = backend.keep(rivals());
         let error = failed(graph.thread("t").run(say("in")).await);
@@ -61,7 +58,6 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "a b"), ("input", -1, "__start__")]));
     }
 
-    // Case A3.
     async fn after_a_conflict_the_thread_is_readable_and_goes_on_with_a_repaired_graph(backend: Backend) {
         let graph = backend.keep(rivals());
         let error = failed(graph.thread("t").run(say("in")).await);
@@ -83,7 +79,6 @@ on_every_store! {
         assert_eq!((end.state.said().as_str(), end.state.x), ("in b", 1));
     }
 
-    // Case A3.
     async fn all_writers_of_a_conflict_run_again(backend: Backend) {
         let all = |repaired: bool| {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -104,7 +99,6 @@ on_every_store! {
     }
 }
 
-// Case A2.
 #[tokio::test]
 async fn a_conflict_of_two_tasks_of_a_worker_names_the_worker() {
     let mut graph = StateGraph::<Plain>::new("g");
@@ -120,7 +114,6 @@ async fn a_conflict_of_two_tasks_of_a_worker_names_the_worker() {
     );
 }
 
-// Case A4.
 #[tokio::test(start_paused = true)]
 async fn writes_fold_in_name_order_and_updates_are_emitted_in_completion_order() {
     let mut graph = StateGraph::<Plain>::new("g");
@@ -152,7 +145,6 @@ struct Zeros {
     plain: Option<i64>,
 }
 
-// Case A6.
 #[tokio::test]
 async fn unwritten_channels_have_their_default_in_the_first_node() {
     let mut graph = StateGraph::<Zeros>::new("g");
@@ -190,7 +182,6 @@ fn sparks() -> superstep::CompiledGraph<Spark> {
 
 const SEEN: [&str; 2] = [r#"b Some("hot")"#, "c None"];
 
-// Case A9.
 #[tokio::test]
 async fn only_the_next_superstep_sees_an_ephemeral_value() {
     let end = sparks().run(Spark::update()).await.unwrap();
@@ -198,7 +189,6 @@ async fn only_the_next_superstep_sees_an_ephemeral_value() {
 }
 
 on_every_store! {
-    // Case A9.
     async fn an_ephemeral_value_outlives_the_process_but_not_its_superstep(backend: Backend) {
         failed(backend.keep(sparks()).thread("t").step_limit(1).run(Spark::update()).await);
         failed(backend.keep(sparks()).thread("t").step_limit(1).resume().await);
@@ -206,7 +196,6 @@ on_every_store! {
         assert_eq!(end.state.seen, SEEN.map(str::to_owned));
     }
 
-    // Case A9.
     async fn a_fork_sees_the_ephemeral_value_also_after_a_crash(backend: Backend) {
         let graph = backend.keep(sparks());
         failed(graph.thread("t").step_limit(1).run(Spark::update()).await);
@@ -258,7 +247,6 @@ fn talk<const N: usize>(writes: [Merges<Message>; N]) -> Result<String, superste
     Ok(shown.collect::<Vec<_>>().join(" "))
 }
 
-// Case A14.
 #[test]
 fn messages_are_appended_replaced_and_removed_by_id() {
     let two = || [message("1", "x"), message("2", "y")].into();
@@ -271,14 +259,12 @@ fn messages_are_appended_replaced_and_removed_by_id() {
     assert_eq!(talk([two(), again.into()]).unwrap(), "2=y 1=again");
 }
 
-// Case A14.
 #[test]
 fn a_message_without_an_id_gets_a_new_one() {
     let all = talk([[message("", "x"), message("", "y")].into(), [message("", "z")].into()]).unwrap();
     assert_eq!(all, "auto-0=x auto-1=y auto-2=z");
 }
 
-// Case A14.
 #[test]
 fn removing_an_unknown_message_is_an_error() {
     let error = talk([[Merge::remove("7")].into()]).unwrap_err();
@@ -310,7 +296,6 @@ struct Odds {
 }
 
 on_every_store! {
-    // Case A14.
     async fn whatever_an_item_is_made_of_can_be_loaded_again(backend: Backend) {
         let mut graph = StateGraph::<Odds>::new("g");
         let put = graph.add_node("put", async |_: Odds, _: Cx| {
@@ -352,7 +337,6 @@ fn shares(a: i64, b: i64) -> superstep::CompiledGraph<Shares> {
 }
 
 on_every_store! {
-    // Case A17.
     async fn a_refusing_reducer_fails_the_run_and_spares_the_thread(backend: Backend) {
         let graph = backend.keep(shares(10, 0));
         let error = failed(graph.thread("t").run(Shares::update().sum(1)).await);
@@ -377,7 +361,6 @@ on_every_store! {
         assert_eq!(end.state.sum, 130, "a is not run again, b is");
     }
 
-    // Case A17.
     async fn an_input_that_a_reducer_refuses_leaves_no_trace(backend: Backend) {
         let graph = backend.keep(shares(10, 10));
         let error = failed(graph.thread("t").run(Shares::update().sum(0)).await);
@@ -386,7 +369,6 @@ on_every_store! {
         assert_eq!(graph.thread("t").run(Shares::update().sum(1)).await.unwrap().state.sum, 120);
     }
 
-    // Case A18.
     async fn a_second_run_begins_with_the_state_of_the_first(backend: Backend) {
         let mut graph = StateGraph::<Plain>::new("g");
         let a = graph.add_node("a", async |state: Plain, _: Cx| say(&format!("x={}", state.x)));

@@ -57,8 +57,6 @@ fn paths(namespaces: &[Namespace]) -> String {
 }
 
 in_every_store! {
-    // Case J1.
-    /// J1
     async fn a_search_finds_what_is_below_and_fits(store: Arc<dyn Store>) {
         store.put(&ns(&["a", "b"]), "k1", json!({"kind": "fact", "n": 1})).await.unwrap();
         store.put(&ns(&["a", "b", "c"]), "k2", json!({"kind": "fact", "n": 2})).await.unwrap();
@@ -80,8 +78,6 @@ in_every_store! {
         assert_eq!(store.search(Search::within(&ns(&["many"]))).await.unwrap().len(), 10);
     }
 
-    // Case J2.
-    /// J2
     async fn namespaces_are_listed_by_prefix_suffix_and_depth(store: Arc<dyn Store>) {
         for labels in [&["a", "b"][..], &["a", "b", "c"], &["z"]] {
             store.put(&ns(labels), "k", json!({})).await.unwrap();
@@ -96,8 +92,6 @@ in_every_store! {
         assert_eq!(list(ListNamespaces { prefix: some(&["*", "b"]), limit: 1, offset: 1, ..all() }).await, "a.b.c");
     }
 
-    // Case J3.
-    /// J3
     async fn putting_again_replaces_and_keeps_the_beginning(store: Arc<dyn Store>) {
         let place = ns(&["a"]);
         assert_eq!(store.get(&place, "k").await.unwrap(), None);
@@ -129,8 +123,6 @@ in_every_store! {
     }
 }
 
-/// J4
-// Case J4.
 #[test]
 fn labels_that_make_no_namespace_are_errors() {
     for (labels, why) in [

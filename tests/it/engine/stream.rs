@@ -32,7 +32,6 @@ fn chatty() -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    // Case F1.
     async fn combined_modes_come_in_one_order(backend: Backend) {
         let graph = backend.keep(chatty());
         assert_eq!(
@@ -57,7 +56,6 @@ on_every_store! {
         );
     }
 
-    // Case F5.
     async fn a_consumer_that_leaves_stops_the_run_and_a_resume_finishes_it(backend: Backend) {
         let stuck = Stuck::default();
         let mut graph = StateGraph::<Plain>::new("line");

@@ -231,7 +231,6 @@ on_every_store! {
         assert!(told.iter().any(discarded), "{told:?}");
     }
 
-    // Case F5.
     async fn a_stream_that_is_dropped_leaves_its_thread_free_at_once(backend: Backend) {
         let stuck = Stuck::default();
         let mut graph = StateGraph::<Plain>::new("line");
@@ -304,7 +303,6 @@ impl Wrapper for Slow {
     }
 }
 
-// Case F5.
 #[tokio::test(start_paused = true)]
 async fn events_imply_that_their_data_is_stored() {
     let store = Arc::new(Wrapped(Slow(MemoryCheckpointer::new())));

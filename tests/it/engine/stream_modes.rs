@@ -32,7 +32,6 @@ fn writer() -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    // Case F2.
     async fn debug_reports_checkpoints_and_tasks_in_order(backend: Backend) {
         let graph = backend.keep(writer());
         assert_eq!(
@@ -50,7 +49,6 @@ on_every_store! {
         );
     }
 
-    // Case F1.
     async fn all_modes_together_come_in_the_documented_order(backend: Backend) {
         let graph = backend.keep(writer());
         let all = [
@@ -83,7 +81,6 @@ on_every_store! {
         );
     }
 
-    // Case F3.
     async fn a_message_names_its_node(backend: Backend) {
         let graph = backend.keep(writer());
         let events: Vec<_> = graph.thread("t").stream(say("in"), [StreamMode::Messages]).collect().await;
@@ -95,7 +92,6 @@ on_every_store! {
         assert_eq!(events.len(), 3);
     }
 
-    // Case F6.
     async fn updates_and_values_have_the_requested_channels(backend: Backend) {
         let mut graph = StateGraph::<Plain>::new("g");
         let a = crate::support::sayer(&mut graph, "a");
@@ -127,7 +123,6 @@ on_every_store! {
         assert_eq!(stream.outcome().await.unwrap().state.said(), "in a b x", "the run itself is as it was");
     }
 
-    // Case F6.
     async fn an_unknown_channel_is_refused_before_anything_is_stored(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let streaming = Streaming::from(StreamMode::Updates).output_keys(["y"]);
@@ -142,7 +137,6 @@ on_every_store! {
 }
 
 /// An update of several parts is restricted in all of them.
-// Case F6.
 #[tokio::test]
 async fn updates_that_follow_each_other_are_restricted_as_well() {
     use superstep::state::Update as _;
@@ -163,7 +157,6 @@ async fn updates_that_follow_each_other_are_restricted_as_well() {
     );
 }
 
-// Case F3.
 #[tokio::test(start_paused = true)]
 async fn chunks_of_a_failed_attempt_are_distinguished_and_do_not_hide_the_whole_message() {
     let mut graph = StateGraph::<Plain>::new("g");
@@ -204,7 +197,6 @@ async fn a_discarded_message_may_be_sent_anew() {
 }
 
 /// Every task has messages of its own, also with equal ids.
-// Case F3.
 #[tokio::test]
 async fn the_same_id_in_two_tasks_is_two_messages() {
     let mut graph = StateGraph::<Plain>::new("g");

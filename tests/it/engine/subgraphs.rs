@@ -73,7 +73,6 @@ async fn children(backend: &Backend) -> Vec<String> {
 }
 
 on_every_store! {
-    // Cases E1, E2.
     async fn a_subgraph_asks_and_goes_on_where_it_was(backend: Backend) {
         let calls = Calls::default();
         let make = || backend.keep(parent(&calls, &asking(&calls)));
@@ -124,7 +123,6 @@ on_every_store! {
         assert_eq!(*seen.lock().unwrap(), ["in s1", "in s1 R"]);
     }
 
-    // Case E3.
     async fn a_graph_that_is_called_in_a_node_does_not_run_its_finished_steps_again(backend: Backend) {
         let calls = Calls::default();
         let make = || {
@@ -148,7 +146,6 @@ on_every_store! {
         assert_eq!(calls.all(), "node s1 s2 node s2 node");
     }
 
-    // Case E4.
     async fn a_graph_is_stored_for_a_task_for_a_thread_or_not_at_all(backend: Backend) {
         for (persistence, expected, kept) in [
             (Persistence::PerTask, [vec!["in", "n"], vec!["in", "n"]], &["sub:0@2", "sub:0@5"][..]),
@@ -177,7 +174,6 @@ on_every_store! {
         }
     }
 
-    // Case E5.
     async fn a_graph_that_is_not_stored_begins_anew_with_the_answers(backend: Backend) {
         let calls = Calls::default();
         let make = || backend.keep(parent(&calls, &asking(&calls).with_persistence(Persistence::Ephemeral)));
@@ -189,7 +185,6 @@ on_every_store! {
         assert_eq!(children(&backend).await, [""; 0]);
     }
 
-    // Case E7.
     async fn a_question_two_graphs_down_is_answered_from_the_top(backend: Backend) {
         let calls = Calls::default();
         let make = || {
@@ -356,7 +351,6 @@ on_every_store! {
         assert_eq!(calls.named("s1"), 2);
     }
 
-    // Case B15.
     async fn the_step_limit_of_a_subgraph_is_counted_by_itself(backend: Backend) {
         let make = || {
             let mut sub = StateGraph::<Plain>::new("sub");

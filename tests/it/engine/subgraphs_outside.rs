@@ -1,4 +1,4 @@
-//! E, B6: external access to subgraphs: events, state, commands, breakpoints, cancellation.
+//! External access to subgraphs: events, state, commands, breakpoints, cancellation.
 
 use futures::StreamExt;
 use serde_json::json;
@@ -58,7 +58,6 @@ fn leaving(calls: &Calls) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    // Case E1.
     async fn the_events_of_a_subgraph_come_with_its_path(backend: Backend) {
         let graph = backend.keep(parent(&Calls::default(), &asking(&Calls::default())));
         let streaming = || Streaming::from(StreamMode::Updates).subgraphs();
@@ -72,7 +71,6 @@ on_every_store! {
         assert_eq!(told, ["() update p", "() interrupt s2"], "nobody asked for those of subgraphs");
     }
 
-    // Case E1.
     async fn the_state_of_a_subgraph_is_seen_while_its_task_is_to_run(backend: Backend) {
         let graph = backend.keep(parent(&Calls::default(), &asking(&Calls::default())));
         graph.thread("t").run(say("in")).await.unwrap();
@@ -110,7 +108,6 @@ on_every_store! {
         );
     }
 
-    // Case E9.
     async fn the_state_of_a_subgraph_is_changed_from_outside(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(parent(&calls, &asking(&calls)));
@@ -126,7 +123,6 @@ on_every_store! {
         assert_eq!(calls.all(), "p s1 s2");
     }
 
-    // Case B6.
     async fn a_node_leaves_its_graph_with_a_command_for_the_caller(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(left(&leaving(&calls)));
@@ -164,7 +160,6 @@ on_every_store! {
         assert_eq!(graph.thread("u").run(Plain::update().x(1)).await.unwrap().state.log, ["left", "p2", "p3"]);
     }
 
-    // Case B6.
     async fn a_command_reaches_the_next_graph_only(backend: Backend) {
         let mut mid = StateGraph::<Plain>::new("mid");
         let sub = mid.add_routing_subgraph::<Next>("sub", &leaving(&Calls::default()));
@@ -180,7 +175,6 @@ on_every_store! {
         assert_eq!(outer.thread("t").run(say("in")).await.unwrap().state.said(), "in fromsub m2 o");
     }
 
-    // Case B6.
     async fn a_command_without_a_receiver_is_an_error(backend: Backend) {
         let alone = failed(backend.keep(leaving(&Calls::default())).thread("t").run(say("in")).await);
         assert_eq!(

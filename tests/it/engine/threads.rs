@@ -1,4 +1,4 @@
-//! C23 and later: copied, pruned and deleted threads.
+//! Copied, pruned and deleted threads.
 
 use std::{collections::BTreeSet, io::Cursor};
 

@@ -1,4 +1,4 @@
-//! H2 and H5: time limits of an attempt, of its inactivity and of a superstep.
+//! Time limits of an attempt, of its inactivity and of a superstep.
 
 use std::{
     sync::{
@@ -48,7 +48,6 @@ fn timed_out(error: &RunError) -> TimedOut {
     source.downcast_ref::<TimedOut>().unwrap_or_else(|| panic!("{source}")).clone()
 }
 
-// Case H2.
 #[tokio::test(start_paused = true)]
 async fn two_attempts_are_too_slow_and_the_third_is_not() {
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -69,7 +68,6 @@ async fn two_attempts_are_too_slow_and_the_third_is_not() {
     assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);
 }
 
-// Case H2.
 #[tokio::test(start_paused = true)]
 async fn a_timeout_names_its_limit_and_the_duration_of_the_attempt() {
     let hangs = async |cx: Cx| {
@@ -183,7 +181,6 @@ fn hanging(mended: bool, calls: &Calls) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    // Case H5.
     async fn a_superstep_that_takes_too_long_ends_the_run_and_can_be_resumed(backend: Backend) {
         let calls = Calls::default();
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! C4 and C7: a new input for a thread with pending tasks.
+//! A new input for a thread with pending tasks.
 
 use superstep::{
     Cx, NodeError, OnUnfinished, Route, RunError, RunOptions, START, State, StateGraph, StreamMode,
@@ -16,7 +16,6 @@ fn one_step() -> RunOptions {
 }
 
 on_every_store! {
-    // Case C4.
     async fn a_new_input_for_unfinished_work_is_refused_and_changes_nothing(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         failed(graph.thread("t").step_limit(1).run(say("1")).await);
@@ -31,7 +30,6 @@ on_every_store! {
         assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "1 a b");
     }
 
-    // Case C4.
     async fn a_new_input_may_discard_unfinished_work_and_reports_it(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         failed(graph.thread("t").step_limit(1).run(say("1")).await);
@@ -76,7 +74,6 @@ on_every_store! {
         assert_eq!(graph.thread("t").at(checkpoint).run(say("3")).await.unwrap().state.said(), "1 a 3 a b");
     }
 
-    // Case C7.
     async fn a_new_input_after_a_failure_is_the_same_choice(backend: Backend) {
         let graph = backend.keep(crate::engine::failures::ok_and_bad(false, &Default::default()));
         failed(graph.thread("t").run(Plain::update()).await);

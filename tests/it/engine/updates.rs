@@ -1,4 +1,4 @@
-//! C13 to C15 and later: external updates of a state.
+//! External updates of a state.
 
 use superstep::{
     Answers, CheckpointId, Command, CompiledGraph, Cx, END, NodeError, NodeFailure, NodeRef, Route, RunError,
@@ -44,7 +44,6 @@ fn reviewed() -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    // Case C14.
     async fn at_a_breakpoint_the_node_that_ran_last_is_meant(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         let end = graph.thread("t").break_before(["b"]).run(say("1")).await.unwrap();
@@ -56,7 +55,6 @@ on_every_store! {
         assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "1 a human again b");
     }
 
-    // Case C14.
     async fn if_several_ran_last_the_update_has_to_name_its_node(backend: Backend) {
         let graph = backend.keep(side_by_side());
         graph.thread("t").break_before(["join"]).run(say("1")).await.unwrap();
@@ -72,7 +70,6 @@ on_every_store! {
         assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "1 left right u join");
     }
 
-    // Case C14.
     async fn of_older_checkpoints_and_forks_the_node_that_ran_before_them_is_meant(backend: Backend) {
         let graph = backend.keep(line(&["a", "b", "c"]));
         graph.thread("t").run(say("in")).await.unwrap();
@@ -86,7 +83,6 @@ on_every_store! {
         }
     }
 
-    // Case C15.
     async fn an_update_by_the_end_leaves_nothing_to_run(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").break_before(["b"]).run(say("1")).await.unwrap();

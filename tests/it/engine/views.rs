@@ -1,4 +1,4 @@
-//! A15: views of a state as input, as output, and as a node's argument.
+//! Views of a state as input, as output, and as a node's argument.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -29,7 +29,6 @@ struct Reply {
 }
 
 on_every_store! {
-    // Case A15.
     async fn callers_and_nodes_see_the_part_of_the_state_that_is_theirs(backend: Backend) {
         let mut graph = StateGraph::<Chat>::new("g");
         let node = graph.add_view_node("node", async |ask: Ask, _: Cx| {

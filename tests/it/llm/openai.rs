@@ -9,7 +9,7 @@ use superstep_testing::script::{Answer, call, txt};
 
 use super::{KEY, hi, served, served_as};
 
-/// The first answer of scenario A2, complete on the wire.
+/// The first answer of a turn, complete on the wire.
 const ADD_CALL: &str = r#"data: {"id":"cc-1","object":"chat.completion.chunk","created":0,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"add","arguments":""}}]},"finish_reason":null}]}
 
 data: {"id":"cc-1","object":"chat.completion.chunk","created":0,"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\": 2,"}}]},"finish_reason":null}]}
@@ -41,7 +41,6 @@ fn ask(messages: impl IntoIterator<Item = Message>) -> Request {
     Request { messages: messages.into_iter().collect(), ..Request::default() }
 }
 
-// Case A2.
 #[tokio::test]
 async fn arguments_split_over_chunks_go_back_byte_for_byte() {
     let (server, model) = served([Answer::sse(ADD_CALL), txt("5")]).await;
@@ -92,7 +91,6 @@ async fn a_request_carries_the_key_and_goes_below_the_base_url() {
     assert_eq!(keyless_server.received()[0].headers.get("authorization"), None);
 }
 
-// Case A4.
 #[tokio::test]
 async fn interleaved_pieces_are_sorted_into_their_calls() {
     let answer = Answer::stream()
@@ -110,7 +108,6 @@ async fn interleaved_pieces_are_sorted_into_their_calls() {
     );
 }
 
-// Case A8.
 #[tokio::test]
 async fn reasoning_is_separated_and_sent_back_by_policy() {
     for (policy, in_round, later) in [
@@ -141,7 +138,6 @@ async fn reasoning_is_separated_and_sent_back_by_policy() {
     }
 }
 
-// Case A9.
 #[tokio::test]
 async fn a_response_is_equal_for_any_split_of_its_bytes() {
     let text = Response {

@@ -29,7 +29,6 @@ async fn a_failing_request_is_sent_once() {
     assert_eq!(refused(Answer::stream().data("{broken")).await.kind, ModelErrorKind::Malformed);
 }
 
-// Case C19.
 #[tokio::test]
 async fn a_refused_request_is_not_retried() {
     use ModelErrorKind::*;

@@ -59,7 +59,6 @@ async fn times(policy: ModelRetry, jitter: JitterSource, answers: Vec<Answer>) -
     script.times()
 }
 
-// Case C17.
 #[tokio::test(start_paused = true)]
 async fn retry_after_is_waited_exactly() {
     for (headers, wait) in [
@@ -87,7 +86,6 @@ async fn retry_after_is_waited_exactly() {
     }
 }
 
-// Case C17.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_too_long_is_left_to_the_caller() {
     let (script, model) =
@@ -101,7 +99,6 @@ async fn a_wait_that_is_too_long_is_left_to_the_caller() {
     assert_eq!(script.times(), [0]);
 }
 
-// Case C17.
 #[tokio::test(start_paused = true)]
 async fn the_header_can_be_ignored() {
     let policy = ModelRetry { longest_retry_after: None, ..ModelRetry::default() };
@@ -109,14 +106,12 @@ async fn the_header_can_be_ignored() {
     assert_eq!(times(policy, no_jitter(), answers).await, [0, 1000]);
 }
 
-// Case C17.
 #[tokio::test(start_paused = true)]
 async fn an_exhausted_quota_is_not_waited_for() {
     let body = r#"{"error":{"message":"quota","code":"insufficient_quota"}}"#;
     assert_eq!(times(ModelRetry::default(), no_jitter(), vec![http(429, &[], body)]).await, [0]);
 }
 
-// Case C17.
 #[tokio::test(start_paused = true)]
 async fn dropping_the_stream_ends_the_wait() {
     let (script, model) =
@@ -141,7 +136,6 @@ async fn a_wait_continues_when_its_poll_is_interrupted() {
     assert_eq!(script.times(), [0, 1000]);
 }
 
-// Case C18.
 #[tokio::test(start_paused = true)]
 async fn waits_grow_and_jitter_is_added_after_the_cap() {
     let answers = || vec![http(500, &[], ""), http(500, &[], ""), txt("ok")];
@@ -153,7 +147,6 @@ async fn waits_grow_and_jitter_is_added_after_the_cap() {
     }
 }
 
-// Case C18.
 #[tokio::test(start_paused = true)]
 async fn the_last_failure_is_followed_by_no_wait() {
     let (script, model) = played(cococat(), no_jitter(), (0..3).map(|_| http(503, &[], "")));
@@ -164,7 +157,6 @@ async fn the_last_failure_is_followed_by_no_wait() {
     assert_eq!(started.elapsed(), ms(3000));
 }
 
-// Case C18.
 #[tokio::test(start_paused = true)]
 async fn every_transient_failure_is_retried() {
     let statuses = [502, 503, 504, 529, 408, 409, 425].map(|status| http(status, &[], ""));
@@ -184,14 +176,13 @@ async fn the_policy_determines_retried_failures() {
     let overload = ModelRetry { retries: RetryClass::Overload, ..cococat() };
     assert_eq!(times(overload, no_jitter(), vec![http(500, &[], ""), txt("ok")]).await, [0, 1000]);
     assert_eq!(times(overload, no_jitter(), vec![Answer::NoConnection, txt("ok")]).await, [0, 1000]);
-    // Case S1-17: 409 and 425 are no overload.
+    // 409 and 425 are no overload.
     for status in [404, 409, 425] {
         assert_eq!(times(overload, no_jitter(), vec![http(status, &[], "")]).await, [0]);
     }
     assert_eq!(times(ModelRetry::never(), no_jitter(), vec![http(500, &[], "")]).await, [0]);
 }
 
-// Case C21.
 #[tokio::test(start_paused = true)]
 async fn a_cut_attempt_is_discarded_before_the_next_is_announced() {
     let whole = Answer::stream().text(["Hello", " world"]).end("stop");

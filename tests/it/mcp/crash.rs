@@ -1,4 +1,4 @@
-//! E35 for calls of servers: programs that stop and turns that are cancelled at every point of them.
+//! Calls of servers after crashes: programs that stop and turns that are cancelled at every point of them.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -40,7 +40,6 @@ fn effects(small: &Small, of: &str) -> usize {
     small.seen().split(' ').filter(|seen| *seen == format!("noted:{of}")).count()
 }
 
-// Case E35.
 #[test]
 fn a_crash_at_any_write_around_a_call_is_recovered() {
     for (level, stops) in LEVELS.into_iter().flat_map(|level| STOPS.map(|stops| (level, stops))) {
@@ -77,7 +76,6 @@ fn a_crash_at_any_write_around_a_call_is_recovered() {
     }
 }
 
-// Case E35.
 #[test]
 fn a_call_that_a_server_has_not_answered_is_in_doubt_and_nothing_runs_twice() {
     for level in LEVELS {

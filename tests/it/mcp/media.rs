@@ -153,7 +153,6 @@ impl ChatModel for Seeing {
     }
 }
 
-// Case E35.
 #[test]
 fn a_program_that_stops_around_a_call_with_an_image_is_followed_by_one_that_sends_it() {
     for stops in STOPS {

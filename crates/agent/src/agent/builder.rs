@@ -309,14 +309,16 @@ impl AgentBuilder {
 
     /// Builds the agent.
     ///
-    /// # Errors    [`AgentError`] if two tools have the same name, or the configuration is not valid.
+    /// # Errors
+    /// [`AgentError`] if two tools have the same name, or the configuration is not valid.
     pub fn build(self) -> Result<Agent, AgentError> {
         self.build_as()
     }
 
     /// Builds the agent on a state with additional channels.
     ///
-    /// # Errors    Those of [`build`](Self::build).
+    /// # Errors
+    /// Those of [`build`](Self::build).
     pub fn build_as<S: HasAgent>(mut self) -> Result<Agent<S>, AgentError> {
         let (checkpointer, store) = (self.checkpointer.take(), self.store.take());
         let deps = self.deps()?;
@@ -336,7 +338,8 @@ impl AgentBuilder {
     /// Returns the dependencies of the agent's nodes, for a custom graph. That graph sets the checkpointer
     /// and the store.
     ///
-    /// # Errors    Those of [`build`](Self::build), except for compiling a graph.
+    /// # Errors
+    /// Those of [`build`](Self::build), except for compiling a graph.
     pub fn deps(self) -> Result<AgentDeps, AgentError> {
         let Self {
             models,

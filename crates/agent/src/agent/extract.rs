@@ -15,7 +15,8 @@ impl<S: HasAgent> AgentThread<S> {
     /// Replies to a message with a value of a type. The reply of this turn must match the type's schema; see
     /// [`ReactConfig::finish`](crate::ReactConfig::finish) for the output mode.
     ///
-    /// # Errors    [`ExtractError`] if the run fails, or the turn ends without such a value.
+    /// # Errors
+    /// [`ExtractError`] if the run fails, or the turn ends without such a value.
     pub async fn extract<T: DeserializeOwned + JsonSchema>(&self, text: &str) -> Result<T, ExtractError> {
         let mut schema = ToolSpec::of::<T>("", "").parameters;
         bound_integers(&mut schema);
@@ -37,7 +38,8 @@ impl<S: HasAgent> AgentThread<S> {
 impl Reply {
     /// Deserializes the reply; `None` if it has no schema, or no reply matched it.
     ///
-    /// # Errors    If the value cannot be deserialized.
+    /// # Errors
+    /// If the value cannot be deserialized.
     pub fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, serde_json::Error> {
         self.output.clone().map(serde_json::from_value).transpose()
     }

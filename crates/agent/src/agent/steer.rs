@@ -14,7 +14,8 @@ use superstep_graph::{RunError, State, Thread, ThreadId};
 /// Returns the message's number on its thread; its id in the conversation is `steered.` and that number. See also
 /// [`AgentThread::steer`](crate::AgentThread::steer).
 ///
-/// # Errors    [`SteerError::NotRunning`] if the thread has no pending tasks: start a turn with the message
+/// # Errors
+/// [`SteerError::NotRunning`] if the thread has no pending tasks: start a turn with the message
 /// instead.
 pub async fn steer<S: State>(thread: &Thread<S>, text: &str) -> Result<u64, SteerError> {
     if let Some(id) = thread.id() {

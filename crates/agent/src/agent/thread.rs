@@ -57,7 +57,8 @@ impl<S: HasAgent> Agent<S> {
 
     /// Runs a turn for a message, without a thread and with the default options.
     ///
-    /// # Errors    Those of [`AgentThread::ask`].
+    /// # Errors
+    /// Those of [`AgentThread::ask`].
     pub fn ask(&self, text: &str) -> impl Future<Output = Result<Reply, RunError>> + Send + use<S> {
         self.without_thread().ask(text)
     }
@@ -105,7 +106,8 @@ impl<S: HasAgent> AgentThread<S> {
 
     /// Runs a turn for a message.
     ///
-    /// # Errors    [`RunError`] of the graph. An unavailable model is not an error: the reply explains it,
+    /// # Errors
+    /// [`RunError`] of the graph. An unavailable model is not an error: the reply explains it,
     /// see [`AgentOutcome::LlmError`].
     pub fn ask(&self, text: &str) -> impl Future<Output = Result<Reply, RunError>> + Send + use<S> {
         self.run(self.agent.input(text)).map_ok(Reply::from)
@@ -138,7 +140,8 @@ impl<S: HasAgent> AgentThread<S> {
     /// }
     /// ```
     ///
-    /// # Errors    Those of [`ask`](Self::ask).
+    /// # Errors
+    /// Those of [`ask`](Self::ask).
     pub fn run<I: Into<S::Update>>(
         &self,
         input: I,
@@ -155,7 +158,8 @@ impl<S: HasAgent> AgentThread<S> {
     /// was cancelled, or whose model was unavailable, is resumed from its last model call. A completed turn is
     /// unchanged.
     ///
-    /// # Errors    [`RunError`] of the graph.
+    /// # Errors
+    /// [`RunError`] of the graph.
     pub fn resume(&self) -> impl Future<Output = Result<Reply, RunError>> + Send + use<S> {
         let stopped = self.clone();
         async move { stopped.resume_point().await?.resume().await.map(Reply::from) }
@@ -163,7 +167,8 @@ impl<S: HasAgent> AgentThread<S> {
 
     /// Does the same as [`resume`](Self::resume) and streams events.
     ///
-    /// # Errors    [`RunError`] if the thread cannot be read.
+    /// # Errors
+    /// [`RunError`] if the thread cannot be read.
     pub async fn resume_stream(&self, streaming: impl Into<Streaming>) -> Result<RunStream<S>, RunError> {
         Ok(self.resume_point().await?.resume_stream(streaming))
     }
@@ -171,7 +176,8 @@ impl<S: HasAgent> AgentThread<S> {
     /// Sends a message to the turn that runs on the thread, in this or another process: see
     /// [`steer`](crate::steer()).
     ///
-    /// # Errors    [`SteerError`] if the thread has no pending tasks.
+    /// # Errors
+    /// [`SteerError`] if the thread has no pending tasks.
     pub async fn steer(&self, text: &str) -> Result<u64, SteerError> {
         steer(&self.thread, text).await
     }

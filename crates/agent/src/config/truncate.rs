@@ -163,7 +163,6 @@ impl Unit {
 mod tests {
     use super::*;
 
-    // Case B15.
     #[test]
     fn text_is_cut_only_beyond_its_limit_and_between_characters() {
         let cococat = Truncate::chars(2000, "[truncated {omitted} chars]");

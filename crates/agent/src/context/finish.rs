@@ -354,7 +354,6 @@ mod tests {
         Some(Ok(Finished { reply: reply.into(), output }))
     }
 
-    // Case S4-04.
     #[test]
     fn a_turn_without_a_schema_ends_with_a_response() {
         let finish = Finish { by: FinishBy::Tool, ..Finish::default() };
@@ -366,7 +365,6 @@ mod tests {
         assert!(Finishing { finish: &Finish::default(), schema: None }.tool().is_none());
     }
 
-    // Case G39.
     #[test]
     fn the_fields_of_a_schema_stand_beside_the_response() {
         let finish = Finish::default();

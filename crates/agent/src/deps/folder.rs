@@ -31,7 +31,8 @@ pub(crate) struct FolderError {
 
 /// Returns the folder without links in its path.
 ///
-/// # Errors    It is missing, not a folder, or its path is not UTF-8 and could not be stored.
+/// # Errors
+/// It is missing, not a folder, or its path is not UTF-8 and could not be stored.
 pub(crate) fn real(folder: &Path) -> Result<PathBuf, FolderError> {
     let failed = |source| FolderError { folder: folder.to_owned(), source };
     let real = folder.canonicalize().map_err(failed)?;
@@ -52,7 +53,8 @@ pub(crate) fn named(context: &Value) -> Option<&Path> {
 impl AgentDeps {
     /// Binds the dependencies to the folder of the turn.
     ///
-    /// # Errors    The folder is not usable, differs from the one of the run, or comes from an untrusted
+    /// # Errors
+    /// The folder is not usable, differs from the one of the run, or comes from an untrusted
     /// thread.
     pub(crate) fn in_folder_of(self, state: &AgentState, cx: &Cx) -> Result<Self, NodeError> {
         let Some(folder) = &state.cwd else { return Ok(self) };

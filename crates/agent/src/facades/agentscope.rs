@@ -51,7 +51,8 @@ impl ReActAgent {
     /// Creates the agent of this name. Defaults to the preset [`agentscope`](ReactConfig::agentscope) and to
     /// an in-memory checkpointer.
     ///
-    /// # Errors    Those of [`AgentBuilder::build`].
+    /// # Errors
+    /// Those of [`AgentBuilder::build`].
     pub fn new(name: impl Into<String>, mut agent: AgentBuilder) -> Result<Self, AgentError> {
         agent.checkpointer.get_or_insert_with(|| Arc::new(MemoryCheckpointer::new()));
         let hooks = agent.hooks.clone();
@@ -78,7 +79,8 @@ impl ReActAgent {
     /// Replies to a message and stores both. Pieces of the reply are printed as they arrive, and the whole at
     /// the end. The reply's metadata is that of the turn, and the fields of a structured reply.
     ///
-    /// # Errors    [`FacadeError`], also for an unavailable model and a failing hook. The messages until then
+    /// # Errors
+    /// [`FacadeError`], also for an unavailable model and a failing hook. The messages until then
     /// are stored, every tool call with a result.
     pub async fn reply(&self, msg: impl Into<Msg>) -> Result<Msg, FacadeError> {
         self.reply_with(msg, RunOptions::new()).await
@@ -86,7 +88,8 @@ impl ReActAgent {
 
     /// Does the same with the options of the run, for example to cancel it; the thread is this agent's.
     ///
-    /// # Errors    Those of [`reply`](Self::reply).
+    /// # Errors
+    /// Those of [`reply`](Self::reply).
     pub async fn reply_with(&self, msg: impl Into<Msg>, options: RunOptions) -> Result<Msg, FacadeError> {
         let msg = self.hooks.reply.before("reply", msg.into()).await?;
         let mut turn = self.facade.begin(input(&msg), options.thread(self.thread()));
@@ -123,7 +126,8 @@ impl ReActAgent {
 
     /// Stores a message without a reply.
     ///
-    /// # Errors    [`FacadeError`]; also if a turn is unfinished, because its calls must be answered first.
+    /// # Errors
+    /// [`FacadeError`]; also if a turn is unfinished, because its calls must be answered first.
     pub async fn observe(&self, msg: impl Into<Msg>) -> Result<(), FacadeError> {
         let msg = self.hooks.observe.before("observe", msg.into()).await?;
         let (graph, thread) = (self.agent().graph(), self.thread());
@@ -137,7 +141,8 @@ impl ReActAgent {
 
     /// Prints a message, complete or partial.
     ///
-    /// # Errors    [`FacadeError::Hook`].
+    /// # Errors
+    /// [`FacadeError::Hook`].
     pub async fn print(&self, msg: Msg, last: bool) -> Result<(), FacadeError> {
         let printed = self.hooks.print.before("print", Printed { msg, last }).await?;
         if let Some(display) = &self.display {

@@ -42,7 +42,8 @@ pub struct CococatReply {
 impl AgentLoop {
     /// Creates the loop of this agent. Defaults to the preset [`cococat`](ReactConfig::cococat).
     ///
-    /// # Errors    Those of [`AgentBuilder::build`].
+    /// # Errors
+    /// Those of [`AgentBuilder::build`].
     pub fn new(agent: AgentBuilder) -> Result<Self, AgentError> {
         Ok(Self { facade: Facade::new(agent, ReactConfig::cococat)?, after: None })
     }
@@ -62,7 +63,8 @@ impl AgentLoop {
     /// Replies to a prompt of this user in a new conversation without a thread. With dreams, the turn is
     /// stored in the user's history.
     ///
-    /// # Errors    [`FacadeError`]; not for an unavailable model, unless the configuration changes the
+    /// # Errors
+    /// [`FacadeError`]; not for an unavailable model, unless the configuration changes the
     /// preset's handling.
     pub async fn run(&self, prompt: &str, user_id: &str) -> Result<CococatReply, FacadeError> {
         self.run_with(prompt, user_id, RunOptions::new()).await
@@ -71,7 +73,8 @@ impl AgentLoop {
     /// Does the same with the options of the run: on a thread, where the conversation continues, or to cancel
     /// it.
     ///
-    /// # Errors    Those of [`run`](Self::run).
+    /// # Errors
+    /// Those of [`run`](Self::run).
     pub async fn run_with(
         &self,
         prompt: &str,

@@ -102,7 +102,8 @@ impl<M> AgentLoop<M> {
     ///   `"tool"`, even if the model receives it instead and the turn continues, see
     ///   [`ReactConfig::tool_errors`].
     ///
-    /// # Errors    Those of [`AgentBuilder::build`].
+    /// # Errors
+    /// Those of [`AgentBuilder::build`].
     pub fn new<B, C>(
         mut agent: AgentBuilder,
         on_build_context: impl Fn(&M, &[Value]) -> B + Send + Sync + 'static,
@@ -154,7 +155,8 @@ impl<M> AgentLoop<M> {
     /// among their [extensions](superstep_llm::ToolCx::extension), and are moved by
     /// [`Tool::in_folder`](superstep_llm::Tool::in_folder).
     ///
-    /// # Errors    [`FacadeError`], which `on_error` has received before; [`FacadeError::Folder`] if there is
+    /// # Errors
+    /// [`FacadeError`], which `on_error` has received before; [`FacadeError::Folder`] if there is
     /// no such folder.
     pub async fn run(
         &self,
@@ -178,7 +180,8 @@ impl<M> AgentLoop<M> {
     /// Does the same with the options of the run: on a thread, or to cancel it. The thread's conversation is
     /// replaced by the built one. The tools work in the folder that the context of the run has as `cwd`.
     ///
-    /// # Errors    Those of [`run`](Self::run).
+    /// # Errors
+    /// Those of [`run`](Self::run).
     pub async fn run_with(
         &self,
         msg: &M,

@@ -164,7 +164,8 @@ impl Running<'_> {
 
     /// Returns the final reply. Remaining events are discarded.
     ///
-    /// # Errors    [`FacadeError`], also for an unavailable model.
+    /// # Errors
+    /// [`FacadeError`], also for an unavailable model.
     pub async fn end(self) -> Result<String, FacadeError> {
         let state = self.turn.end().await?;
         if let Some(parts) = self.parts {
@@ -204,14 +205,16 @@ impl AiClient {
 
     /// Replies to a query in a single round: see [`ReactConfig::single_round`].
     ///
-    /// # Errors    [`FacadeError`], also for an unavailable model.
+    /// # Errors
+    /// [`FacadeError`], also for an unavailable model.
     pub async fn chat(&self, query: &str) -> Result<String, FacadeError> {
         Ok(self.turn(query, RunOptions::new(), ReactConfig::single_round).await?.final_reply)
     }
 
     /// Does the same and streams events.
     ///
-    /// # Errors    [`FacadeError::Build`]; all others are returned by [`end`](Running::end).
+    /// # Errors
+    /// [`FacadeError::Build`]; all others are returned by [`end`](Running::end).
     pub fn chat_stream(&self, query: &str) -> Result<Running<'static>, FacadeError> {
         let facade = self.facade(ReactConfig::single_round)?;
         Ok(running(&facade, query, RunOptions::new(), None))
@@ -242,7 +245,8 @@ impl ReactLoop {
 
     /// Replies to a query.
     ///
-    /// # Errors    [`FacadeError`], also for an unavailable model after its retries.
+    /// # Errors
+    /// [`FacadeError`], also for an unavailable model after its retries.
     pub async fn run(&mut self, query: &str) -> Result<String, FacadeError> {
         self.run_with(query, RunOptions::new()).await
     }
@@ -250,7 +254,8 @@ impl ReactLoop {
     /// Does the same with the options of the run: on a thread, where the conversation continues, or to cancel
     /// it.
     ///
-    /// # Errors    Those of [`run`](Self::run).
+    /// # Errors
+    /// Those of [`run`](Self::run).
     pub async fn run_with(&mut self, query: &str, options: RunOptions) -> Result<String, FacadeError> {
         let state = self.client.turn(query, options, self.change()).await?;
         self.parts = state.parts.iter().cloned().collect();
@@ -259,7 +264,8 @@ impl ReactLoop {
 
     /// Does the same and streams events; [`parts`](Self::parts) are set by [`end`](Running::end).
     ///
-    /// # Errors    [`FacadeError::Build`]; all others are returned by `end`.
+    /// # Errors
+    /// [`FacadeError::Build`]; all others are returned by `end`.
     pub fn run_stream(&mut self, query: &str, options: RunOptions) -> Result<Running<'_>, FacadeError> {
         let facade = self.client.facade(self.change())?;
         Ok(running(&facade, query, options, Some(&mut self.parts)))

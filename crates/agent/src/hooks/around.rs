@@ -22,13 +22,16 @@ use crate::{config::prompts, state::HookFailure, transcript::msg::Msg};
 /// `tools`, in every graph with these nodes. `reply`, `observe` and `print` are the operations of
 /// [`ReActAgent`](crate::facades::agentscope::ReActAgent).
 ///
-/// # Order    In the order of registration; each hook receives the result of the one before. A post hook also
+/// # Order
+/// In the order of registration; each hook receives the result of the one before. A post hook also
 /// receives the final input of its step. [`Hooks::then`] appends shared hooks to those of one agent.
 ///
-/// # Errors    A hook that fails or panics ends the turn: calls that did not run yet get an error result, the
+/// # Errors
+/// A hook that fails or panics ends the turn: calls that did not run yet get an error result, the
 /// outcome is [`AgentOutcome::HookFailed`](crate::AgentOutcome::HookFailed), and facades return the error.
 ///
-/// # Cancellation    A cancellation stops a running hook and starts none. A response or result that the post hooks have
+/// # Cancellation
+/// A cancellation stops a running hook and starts none. A response or result that the post hooks have
 /// not completely processed is not stored: the turn ends without the response, and the call is answered as interrupted.
 ///
 /// # Example: inspect tool results before the model does

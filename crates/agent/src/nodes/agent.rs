@@ -21,7 +21,8 @@ use crate::{
 
 /// Calls the model, unless the turn is over: the checks come first, then the call, streamed token by token.
 ///
-/// # Errors    At a limit that fails the run.
+/// # Errors
+/// At a limit that fails the run.
 pub(crate) async fn agent(
     (deps, system): (AgentDeps, SystemMessage),
     state: AgentState,

@@ -57,7 +57,8 @@ pub(super) struct RequestSpace<'a> {
 impl<'a> RequestSpace<'a> {
     /// Reduces the request without a model.
     ///
-    /// # Errors    If it cannot be reduced enough.
+    /// # Errors
+    /// If it cannot be reduced enough.
     pub(super) fn make(
         deps: &'a AgentDeps,
         state: &'a AgentState,

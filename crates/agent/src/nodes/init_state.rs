@@ -20,7 +20,8 @@ use crate::{
 /// Resets the channels of one turn; the conversation stays, with the messages that were sent during the last turn and that no
 /// model call has read. Compares the files that a discarded round may have changed.
 ///
-/// # Errors    If the input's schema is not valid, because no reply could match it, its folder is not usable, or the messages
+/// # Errors
+/// If the input's schema is not valid, because no reply could match it, its folder is not usable, or the messages
 /// cannot be read.
 pub(crate) async fn init_state(
     deps: AgentDeps,

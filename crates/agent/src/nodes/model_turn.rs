@@ -65,7 +65,8 @@ struct Streamed {
 impl PlannedCall<'_> {
     /// Calls the model and returns the update.
     ///
-    /// # Errors    If the check for steering messages fails.
+    /// # Errors
+    /// If the check for steering messages fails.
     pub(super) async fn run(self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
         offered::compared(&sent, self.cx).await;
         let frame = self.compared(&sent).await;

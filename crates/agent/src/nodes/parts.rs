@@ -43,7 +43,8 @@ pub(super) fn pending(message: &str, position: usize, tool: &str, cx: &Cx) -> Pa
 
 /// Returns the part of the call at `position` of a message, with its result.
 ///
-/// # Errors    If the call has ended according to the state.
+/// # Errors
+/// If the call has ended according to the state.
 pub(super) fn ended(
     state: &AgentState,
     message: &Message,

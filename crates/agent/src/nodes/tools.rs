@@ -59,7 +59,8 @@ use crate::{
 /// Executes the calls of the last message and answers each one. Updates of tools are folded in call order,
 /// before the agent's own.
 ///
-/// # Errors    If the result of a call cannot be stored, or the folder of the turn is not usable.
+/// # Errors
+/// If the result of a call cannot be stored, or the folder of the turn is not usable.
 pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Result<S::Update, NodeError> {
     timers()?;
     let outer = Arc::new(outer);

@@ -11,21 +11,24 @@ pub(super) struct Glob(GlobSet);
 impl Glob {
     /// Compiles a pattern whose `*` matches any text.
     ///
-    /// # Errors    The pattern is not valid, or too large.
+    /// # Errors
+    /// The pattern is not valid, or too large.
     pub(super) fn text(pattern: &str) -> Result<Self, String> {
         Self::new(pattern, false, false)
     }
 
     /// Does the same without regard to letter case.
     ///
-    /// # Errors    The pattern is not valid, or too large.
+    /// # Errors
+    /// The pattern is not valid, or too large.
     pub(super) fn any_case(pattern: &str) -> Result<Self, String> {
         Self::new(pattern, false, true)
     }
 
     /// Compiles a pattern whose `*` does not cross `/`, while `**` does.
     ///
-    /// # Errors    The pattern is not valid, or too large.
+    /// # Errors
+    /// The pattern is not valid, or too large.
     pub(super) fn names(pattern: &str) -> Result<Self, String> {
         Self::new(pattern, true, false)
     }

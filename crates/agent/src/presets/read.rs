@@ -20,7 +20,8 @@ impl ReactConfig {
     /// # Ok::<(), superstep_agent::config::ConfigError>(())
     /// ```
     ///
-    /// # Errors    [`ConfigError`] if there is no such preset or field, or a value is not valid.
+    /// # Errors
+    /// [`ConfigError`] if there is no such preset or field, or a value is not valid.
     pub fn read(given: Value) -> Result<Self, ConfigError> {
         let Value::Object(mut given) = given else { return Err(ConfigError::NoTable) };
         let base = match given.remove("preset") {

@@ -134,7 +134,8 @@ impl ToolState {
     /// # Ok::<(), superstep_agent::state::IllegalTransition>(())
     /// ```
     ///
-    /// # Errors    [`IllegalTransition`] if the event is not allowed.
+    /// # Errors
+    /// [`IllegalTransition`] if the event is not allowed.
     pub fn after(self, event: ToolEvent) -> Result<Self, IllegalTransition> {
         use ToolEvent::{Called, Failed, Returned};
         use ToolStatus::{Completed, Error, Pending, Running};
@@ -156,7 +157,6 @@ impl ToolState {
 mod tests {
     use super::*;
 
-    // Case X9.
     #[test]
     fn the_status_of_a_call_only_advances() {
         use ToolStatus::{Completed, Error, Pending, Running};

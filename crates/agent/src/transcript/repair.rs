@@ -168,7 +168,6 @@ mod tests {
         Message::user("u")
     }
 
-    // Case X7.
     #[test]
     fn a_lost_result_is_marked_as_lost() {
         let lost = |id| Message::tool(id, "[Tool result unavailable — call was interrupted or lost]");
@@ -179,7 +178,6 @@ mod tests {
         );
     }
 
-    // Case X7.
     #[test]
     fn a_result_of_nothing_is_left_out() {
         assert_eq!(repaired(&[user(), Message::tool("zz", "?"), user()]), [user(), user()]);

@@ -47,7 +47,6 @@ pub(crate) fn arguments(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    // Case B11.
     #[test]
     fn wrapped_arguments_are_unwrapped_and_broken_ones_stay_broken() {
         let object = Some(r#"{"x":"1"}"#.to_owned());

@@ -28,7 +28,8 @@ use crate::{
 pub(crate) trait Owners {
     /// Opens a thread that stores this graph, to resume it; `None` for a graph of another program.
     ///
-    /// # Errors    The program cannot make the graph of the thread, or lacks it.
+    /// # Errors
+    /// The program cannot make the graph of the thread, or lacks it.
     fn open<'a>(
         &'a self,
         store: &'a Arc<dyn Checkpointer>,
@@ -85,7 +86,8 @@ impl Owners for GraphSet {
 
 /// Checks that the program can resume a thread.
 ///
-/// # Errors    The reason if it cannot.
+/// # Errors
+/// The reason if it cannot.
 pub(crate) async fn check(
     owners: &dyn Owners,
     store: &Arc<dyn Checkpointer>,

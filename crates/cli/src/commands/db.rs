@@ -138,7 +138,8 @@ pub(crate) async fn check(
 
 /// Returns the text of a damage.
 ///
-/// # Errors    Of the database itself, such as a server that is gone.
+/// # Errors
+/// Of the database itself, such as a server that is gone.
 fn damage(error: CheckpointError) -> Result<String, Failure> {
     let is_damage = is_unreadable(&error);
     let failure = Failure::from(error);

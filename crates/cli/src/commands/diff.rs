@@ -34,7 +34,8 @@ pub(crate) struct ComparedState {
 impl ComparedState {
     /// Creates a side from a thread's state.
     ///
-    /// # Errors    The thread does not exist.
+    /// # Errors
+    /// The thread does not exist.
     pub(crate) fn new(
         thread: &str,
         snapshot: AnySnapshot,

@@ -23,7 +23,8 @@ const MAX_WIDTH: usize = 40;
 ///
 /// `initial` is the state with which the thread started, and `at` opens the thread at a checkpoint.
 ///
-/// # Errors    A checkpoint cannot be read.
+/// # Errors
+/// A checkpoint cannot be read.
 pub(crate) async fn tree(
     store: &dyn Checkpointer,
     thread: &ThreadId,

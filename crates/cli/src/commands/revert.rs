@@ -211,7 +211,8 @@ async fn rounds(
 
 /// Returns the one folder of all these rounds.
 ///
-/// # Errors    There are several; it is not the one that `--cwd` names; or only the database names it.
+/// # Errors
+/// There are several; it is not the one that `--cwd` names; or only the database names it.
 fn folder_of(
     rounds: &[Round],
     location: &Location,
@@ -259,7 +260,8 @@ fn elsewhere(location: &str) -> Failure {
 
 /// Prints what was restored.
 ///
-/// # Errors    The files that could not be restored.
+/// # Errors
+/// The files that could not be restored.
 fn report(thread: &str, restored: &Restored, as_json: bool) -> Result<Exit, Failure> {
     let Restored { changes, left, .. } = restored;
     let printed = match listed(changes) {

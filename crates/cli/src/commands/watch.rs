@@ -56,7 +56,8 @@ pub(crate) struct Watched<'a> {
 /// Shows the new checkpoints of a thread until it is finished or waits, or no process runs it. `waits` formats its
 /// questions.
 ///
-/// # Errors    No process runs the thread, and its last run failed or was stopped.
+/// # Errors
+/// No process runs the thread, and its last run failed or was stopped.
 pub(crate) async fn watch_of(
     watched: Watched<'_>,
     waits: impl Fn(&AnySnapshot) -> String,

@@ -43,7 +43,8 @@ pub(super) struct TaskWrites {
 
 /// Returns the writes of a checkpoint; `at` opens the thread at a checkpoint.
 ///
-/// # Errors    The checkpoint cannot be read.
+/// # Errors
+/// The checkpoint cannot be read.
 pub(super) async fn writes(
     store: &dyn Checkpointer,
     thread: &ThreadId,

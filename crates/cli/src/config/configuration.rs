@@ -26,7 +26,7 @@ use crate::{
 /// The preset that defaults to a single round.
 pub(crate) const OPENCODE: &str = "opencode";
 
-/// The preset whose design records turns and dreams (S0-08, S0-29).
+/// The preset whose design records turns and dreams.
 const DREAMING: &str = "cococat";
 
 /// The sections of the program, and the settings of the agent over those of a preset. A promise: threads store it.
@@ -88,7 +88,8 @@ impl Configuration {
     /// Reads the configuration that a thread remembers. A preset replaces the thread's, and its mode and the
     /// settings of its agent with it.
     ///
-    /// # Errors    The first setting that cannot be used.
+    /// # Errors
+    /// The first setting that cannot be used.
     pub(crate) fn of_thread(
         mut given: Map<String, Value>,
         preset: Option<&str>,
@@ -120,7 +121,8 @@ impl Configuration {
 
     /// Adds the settings of the agent, and checks what no field knows by itself.
     ///
-    /// # Errors    The first setting that cannot be used.
+    /// # Errors
+    /// The first setting that cannot be used.
     pub(super) fn with_agent(self, given: Map<String, Value>) -> Result<Self, InvalidSetting> {
         let agent = AgentSettings::read(self.preset.as_deref(), given)?;
         let read = Self { agent, ..self };
@@ -198,7 +200,8 @@ impl Configuration {
     /// Returns the MCP servers whose tools the agent has: those of the groups that `tools` names, or all of
     /// them if it names none.
     ///
-    /// # Errors    `tools` names something unknown, or tools of two servers could have the same name.
+    /// # Errors
+    /// `tools` names something unknown, or tools of two servers could have the same name.
     pub(crate) fn wanted_servers(&self) -> Result<BTreeMap<String, McpConfig>, String> {
         tools::check(self.tools.as_deref().unwrap_or_default(), &self.mcp)?;
         let mut servers = self.mcp.clone();

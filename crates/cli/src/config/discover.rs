@@ -39,7 +39,8 @@ impl Local {
 /// Queries every server of `list`, a text `NAME=URL,...`, or the default ones. Returns those that have a
 /// model, in its order.
 ///
-/// # Errors    An invalid entry of the list.
+/// # Errors
+/// An invalid entry of the list.
 pub(crate) async fn find(list: Option<&str>) -> Result<Vec<Local>, String> {
     let entries = list.unwrap_or(USUAL).split(',').map(str::trim).filter(|entry| !entry.is_empty());
     let servers: Vec<_> =

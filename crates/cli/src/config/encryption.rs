@@ -21,7 +21,8 @@ pub(crate) const REQUIRED: &str = "SUPERSTEP_REQUIRE_ENCRYPTION";
 
 /// Reads the variables. Without a key nothing is encrypted.
 ///
-/// # Errors    A variable is not valid, or a key is required and missing. The message has no part of a key.
+/// # Errors
+/// A variable is not valid, or a key is required and missing. The message has no part of a key.
 pub(crate) fn options() -> Result<SealOptions, Failure> {
     let required = match variable(REQUIRED)?.as_deref().map(str::trim) {
         None | Some("false" | "0") => false,
@@ -55,7 +56,8 @@ pub(crate) fn seal_items(store: impl Store) -> Result<Arc<dyn Store>, Failure> {
 
 /// Refuses to store something that is never encrypted, if encryption is required. `what` is the subject of the message.
 ///
-/// # Errors    It is required, or a variable is not valid.
+/// # Errors
+/// It is required, or a variable is not valid.
 pub(crate) fn refuse_readable(what: &str, remedy: &str) -> Result<(), Failure> {
     match options()?.required {
         true => Err(Failure::usage(format!("{what} not encrypted, and `{REQUIRED}` is set; {remedy}"))),

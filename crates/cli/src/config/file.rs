@@ -27,7 +27,8 @@ const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// Reads a configuration file.
 ///
-/// # Errors    The file cannot be read, is not valid TOML, or has a setting that cannot be used; with the position of it.
+/// # Errors
+/// The file cannot be read, is not valid TOML, or has a setting that cannot be used; with the position of it.
 pub(crate) fn read(file: &Path) -> Result<Configuration, Failure> {
     let failed = |what: String| Failure::usage(format!("the configuration `{}` {what}", file.display()));
     let unread = |cause: io::Error| failed(format!("cannot be read: {cause}"));

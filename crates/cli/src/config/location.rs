@@ -49,7 +49,8 @@ pub(crate) struct Location {
 impl Location {
     /// Resolves the folder and the database.
     ///
-    /// # Errors    The folder is missing or not a folder, or the URL of the database or a key is not valid.
+    /// # Errors
+    /// The folder is missing or not a folder, or the URL of the database or a key is not valid.
     pub(crate) fn new(mut given: LocationArgs) -> Result<Self, Failure> {
         if given.db.as_ref().is_some_and(|db| db.0.is_empty()) {
             // An empty variable counts as unset. An empty flag is a mistake, such as `--db "$DB"` without `DB`.
@@ -76,7 +77,8 @@ impl Location {
 
     /// Resolves the database of a program with graphs of its own.
     ///
-    /// # Errors    The current folder is missing.
+    /// # Errors
+    /// The current folder is missing.
     pub(crate) fn of_program(program: &str, db: Option<DbArg>) -> Result<Self, Failure> {
         Ok(Self { program: program.to_owned(), ..Self::new(LocationArgs { db, cwd: None })? })
     }
@@ -144,7 +146,8 @@ impl Location {
     /// Returns all folders in which the user ran a thread and that still exist, beginning with that of its
     /// tools, and whether there are others: missing ones, and those that only the database names.
     ///
-    /// # Errors    The database cannot be read.
+    /// # Errors
+    /// The database cannot be read.
     pub(crate) async fn folders_of(
         &self,
         store: &dyn Checkpointer,
@@ -310,7 +313,8 @@ impl Location {
 
     /// Opens the database for reading.
     ///
-    /// # Errors    The folder has none yet, so that this thread does not exist.
+    /// # Errors
+    /// The folder has none yet, so that this thread does not exist.
     pub(crate) fn existing(&self, thread: &str) -> Result<Arc<dyn Checkpointer>, Failure> {
         self.find()?.ok_or_else(|| self.unknown(thread))
     }
@@ -331,7 +335,8 @@ impl Location {
 
     /// Opens the database to change threads of it, of which something must be stored.
     ///
-    /// # Errors    A thread is unknown. Nothing is created then, not even a database.
+    /// # Errors
+    /// A thread is unknown. Nothing is created then, not even a database.
     pub(crate) async fn change(&self, threads: &[&str]) -> Result<Arc<dyn Checkpointer>, Failure> {
         for thread in threads {
             let Some(store) = self.find()? else { return Err(self.unknown(thread)) };

@@ -116,7 +116,8 @@ impl Memory {
 
     /// Checks the settings.
     ///
-    /// # Errors    The problem with one of them.
+    /// # Errors
+    /// The problem with one of them.
     pub(super) fn check(&self) -> Result<(), InvalidSetting> {
         if let Some(user) = &self.user {
             user_name(user).map_err(|wrong| InvalidSetting::at("memory.user", wrong))?;
@@ -207,7 +208,8 @@ impl Memory {
 
     /// Returns its files.
     ///
-    /// # Errors    They cannot be used, or encryption is required.
+    /// # Errors
+    /// They cannot be used, or encryption is required.
     pub(crate) fn files(&self, cwd: &Path) -> Result<MemoryFiles, Failure> {
         Self::refuse_files()?;
         let files = match &self.path {
@@ -228,7 +230,8 @@ impl Memory {
 
     /// Returns its database with the encryption; `None` if there is none yet.
     ///
-    /// # Errors    It cannot be opened, or is not a database.
+    /// # Errors
+    /// It cannot be opened, or is not a database.
     #[cfg(feature = "encryption")]
     pub(crate) fn sealed_store(&self, cwd: &Path) -> Result<Option<superstep::sealed::SealedStore>, Failure> {
         if self.store != Kind::Sqlite {
@@ -244,7 +247,8 @@ impl Memory {
     /// Returns the history from which it is made: always in the state folder, because the tools' folder may
     /// come from an untrusted source.
     ///
-    /// # Errors    It cannot be used, or encryption is required.
+    /// # Errors
+    /// It cannot be used, or encryption is required.
     pub(crate) fn history(&self, cwd: &Path) -> Result<HistoryFiles, Failure> {
         encryption::refuse_readable("turns recorded for dreams are", "turn `dream` off")?;
         let folder = match &self.path {

@@ -27,7 +27,8 @@ pub(crate) struct Trusted(Vec<Arc<Decided>>);
 impl Trusted {
     /// Stores it, because the run has begun. A refused run trusts nothing.
     ///
-    /// # Errors    The file is damaged, or writable by others.
+    /// # Errors
+    /// The file is damaged, or writable by others.
     pub(crate) fn begins_run(&self) -> Result<(), Failure> {
         self.0.iter().try_for_each(|decided| decided.begins_run())
     }
@@ -36,7 +37,8 @@ impl Trusted {
 impl Location {
     /// Opens the database to run nodes, and creates it if absent. With `trust` it is the user's own once the run has begun.
     ///
-    /// # Errors    Those of [`check_own`](Self::check_own) and [`check_anchor`](Self::check_anchor) for the thread to run.
+    /// # Errors
+    /// Those of [`check_own`](Self::check_own) and [`check_anchor`](Self::check_anchor) for the thread to run.
     pub(crate) async fn open_to_run(
         &self,
         thread: Option<&ThreadId>,
@@ -60,7 +62,8 @@ impl Location {
 
     /// Opens the database like [`open_to_run`](Self::open_to_run), but with `trust` it is the user's own at once.
     ///
-    /// # Errors    Those of [`check_own`](Self::check_own) for the thread.
+    /// # Errors
+    /// Those of [`check_own`](Self::check_own) for the thread.
     pub(crate) async fn open_own(
         &self,
         thread: Option<&ThreadId>,
@@ -73,7 +76,8 @@ impl Location {
 
     /// Opens the database of a worker, which runs any of its threads, and creates it if absent.
     ///
-    /// # Errors    The database is not known to be the user's own, and not trusted.
+    /// # Errors
+    /// The database is not known to be the user's own, and not trusted.
     pub(crate) async fn open_to_work(&self, trust: bool) -> Result<Arc<dyn Checkpointer>, Failure> {
         let store = self.open_own(None, trust).await?;
         if self.is_own()? {
@@ -88,7 +92,8 @@ impl Location {
 
     /// Returns the options of the server that has the jobs.
     ///
-    /// # Errors    The database is a file.
+    /// # Errors
+    /// The database is a file.
     #[cfg(feature = "postgres")]
     pub(crate) fn queue(&self) -> Result<PostgresOptions, Failure> {
         self.server_options().cloned().ok_or_else(|| {
@@ -104,7 +109,8 @@ impl Location {
 
     /// Returns the options of the server for jobs with inputs or answers.
     ///
-    /// # Errors    The database is a file, or encryption is required.
+    /// # Errors
+    /// The database is a file, or encryption is required.
     #[cfg(feature = "postgres")]
     pub(crate) fn queue_of_inputs(&self) -> Result<PostgresOptions, Failure> {
         let queue = self.queue()?;
@@ -115,7 +121,8 @@ impl Location {
     /// Rejects a stored thread that was imported, or of a database that is not known to be the user's own. With `trust` both are
     /// once the result is stored.
     ///
-    /// # Errors    The thread is there, and either is not known to be the user's own.
+    /// # Errors
+    /// The thread is there, and either is not known to be the user's own.
     pub(crate) async fn check_own(
         &self,
         store: &dyn Checkpointer,
@@ -144,7 +151,8 @@ impl Location {
 
     /// Rejects the thread of a job like [`check_own`](Self::check_own), but decides nothing: the thread may be about to be imported.
     ///
-    /// # Errors    The thread is not known to be the user's own.
+    /// # Errors
+    /// The thread is not known to be the user's own.
     pub(crate) fn check_job(&self, thread: &ThreadId) -> Result<(), Failure> {
         self.check_stored(&*self.decided(thread)?, thread)
     }
@@ -166,7 +174,8 @@ impl Location {
 
     /// Records that a thread that is about to be stored is from a file.
     ///
-    /// # Errors    It cannot be stored, and the database is the user's own, whose threads run otherwise.
+    /// # Errors
+    /// It cannot be stored, and the database is the user's own, whose threads run otherwise.
     pub(crate) fn mark_imported(&self, thread: &ThreadId) -> Result<(), Failure> {
         match self.decided(thread)?.imported() {
             Err(failure) if self.is_own()? => Err(failure),
@@ -176,7 +185,8 @@ impl Location {
 
     /// Records that the copy that is about to be made of an imported thread is imported.
     ///
-    /// # Errors    Those of [`mark_imported`](Self::mark_imported).
+    /// # Errors
+    /// Those of [`mark_imported`](Self::mark_imported).
     pub(crate) async fn mark_copy(
         &self,
         store: &dyn Checkpointer,

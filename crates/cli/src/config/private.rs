@@ -27,7 +27,8 @@ const LOCKS: &str = "-locks";
 
 /// Checks a database and the existing files beside it.
 ///
-/// # Errors    One of them is a link, a pipe or a device, belongs to another user, or is writable by others.
+/// # Errors
+/// One of them is a link, a pipe or a device, belongs to another user, or is writable by others.
 pub(crate) fn check_database(file: &Path) -> Result<(), Failure> {
     let beside = |end: &str| {
         let mut path = OsString::from(file);
@@ -45,7 +46,8 @@ pub(crate) fn check_database(file: &Path) -> Result<(), Failure> {
 
 /// Checks one file or folder, if it exists. `advice` names an alternative.
 ///
-/// # Errors    See [`check_database`].
+/// # Errors
+/// See [`check_database`].
 pub(crate) fn check(path: &Path, advice: &str) -> Result<(), Failure> {
     // A file that cannot be inspected cannot be opened either, and that error is more specific.
     let Ok(there) = fs::symlink_metadata(path) else { return Ok(()) };
@@ -58,7 +60,8 @@ pub(crate) fn check(path: &Path, advice: &str) -> Result<(), Failure> {
 /// Checks the folder of a database: others may create files there only if they cannot replace those of the
 /// user.
 ///
-/// # Errors    It is writable by everyone, or belongs to another user.
+/// # Errors
+/// It is writable by everyone, or belongs to another user.
 #[cfg(unix)]
 pub(crate) fn check_folder_of(file: &Path) -> Result<(), Failure> {
     use std::os::unix::fs::MetadataExt;
@@ -116,7 +119,8 @@ pub(crate) fn check_folder_of(_: &Path) -> Result<(), Failure> {
 /// Returns the path of a file given by a plain path below a folder, existing or not; creates its parent
 /// folders.
 ///
-/// # Errors    A folder cannot be created; or a folder or the file is a link, which may lead out of the
+/// # Errors
+/// A folder cannot be created; or a folder or the file is a link, which may lead out of the
 /// folder.
 pub(crate) fn below(folder: &Path, file: &Path) -> io::Result<PathBuf> {
     let mut path = folder.to_owned();

@@ -22,7 +22,8 @@ use crate::{
 impl Location {
     /// Rejects a thread that is neither as the user's last run left it nor newer. With `trust` it is accepted as it is.
     ///
-    /// # Errors    The thread was set back, replaced or deleted by another program.
+    /// # Errors
+    /// The thread was set back, replaced or deleted by another program.
     pub(crate) async fn check_anchor(
         &self,
         store: &dyn Checkpointer,
@@ -69,7 +70,8 @@ impl Location {
     /// Returns the threads that are not as the user's last runs left them or newer, with a description of each. With `trust` they
     /// are accepted as they are.
     ///
-    /// # Errors    The database cannot be read.
+    /// # Errors
+    /// The database cannot be read.
     pub(crate) async fn all_set_back(
         &self,
         store: &dyn Checkpointer,

@@ -28,7 +28,8 @@ pub(crate) const GROUPS: [(&str, &[&str], bool); 6] = [
 
 /// Checks the names of a configuration, which may be groups of its MCP servers.
 ///
-/// # Errors    The problem with them.
+/// # Errors
+/// The problem with them.
 pub(crate) fn check(names: &[String], servers: &BTreeMap<String, McpConfig>) -> Result<(), String> {
     let is_server = |name: &str| name.strip_prefix(SERVER).is_some_and(|name| servers.contains_key(name));
     let is_known = |name: &&String| {

@@ -139,7 +139,8 @@ pub(crate) struct Decided {
 impl Decided {
     /// Reads the decisions about a thread of a database.
     ///
-    /// # Errors    The file is damaged, or writable by others.
+    /// # Errors
+    /// The file is damaged, or writable by others.
     pub(crate) fn about(database: &Db, thread: &str) -> Result<Arc<Self>, Failure> {
         // A killed import leaves a thread that nothing was recorded about.
         let imported = text::is_unfinished(&ThreadId::from(thread));
@@ -171,7 +172,8 @@ impl Decided {
 
     /// Stores the decisions of this command, whose run has begun.
     ///
-    /// # Errors    The file is damaged, or writable by others.
+    /// # Errors
+    /// The file is damaged, or writable by others.
     pub(crate) fn begins_run(&self) -> Result<(), Failure> {
         self.has_begun.store(true, Ordering::Relaxed);
         let is_stored = self.staged().is_empty();
@@ -306,7 +308,8 @@ impl Decided {
 
     /// Replaces all decisions by the fact that the thread is from a file.
     ///
-    /// # Errors    It cannot be stored.
+    /// # Errors
+    /// It cannot be stored.
     pub(crate) fn imported(&self) -> Result<(), Failure> {
         self.forget()?;
         self.store(|record| {

@@ -33,12 +33,14 @@ pub(crate) trait AnyGraph: Send + Sync {
 
     /// Checks that JSON is an update of the state. `what` names it in the error.
     ///
-    /// # Errors    It has an unknown channel, or a value of the wrong type.
+    /// # Errors
+    /// It has an unknown channel, or a value of the wrong type.
     fn check(&self, what: &str, update: &Value) -> Result<(), Failure>;
 
     /// Returns the state with which its threads start.
     ///
-    /// # Errors    A value has no JSON form.
+    /// # Errors
+    /// A value has no JSON form.
     fn initial_state(&self) -> Result<InitialState, Failure>;
 
     /// Adds it to a worker.

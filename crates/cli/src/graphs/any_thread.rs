@@ -25,7 +25,8 @@ use crate::{
 pub(crate) trait AnyThread: Send + Sync {
     /// Begins a run on an input.
     ///
-    /// # Errors    The input does not fit the state.
+    /// # Errors
+    /// The input does not fit the state.
     fn run(&self, input: &Value) -> Result<Box<dyn AnyRun>, Failure>;
 
     /// Begins a run of the pending tasks.
@@ -45,7 +46,8 @@ pub(crate) trait AnyThread: Send + Sync {
 
     /// Stores an update in the name of a node.
     ///
-    /// # Errors    The update does not fit the state, or the error of the run.
+    /// # Errors
+    /// The update does not fit the state, or the error of the run.
     fn update(&self, node: AsNode, update: &Value) -> BoxFuture<'_, Result<CheckpointId, Failure>>;
 
     /// Makes a copy of a checkpoint the head.

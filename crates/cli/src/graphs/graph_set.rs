@@ -35,7 +35,8 @@ pub(crate) struct Owned<'a> {
 impl GraphSet {
     /// Creates the set.
     ///
-    /// # Errors    There are no graphs, or two have the same name.
+    /// # Errors
+    /// There are no graphs, or two have the same name.
     pub(crate) fn new(graphs: Vec<Arc<dyn AnyGraph>>, options: RunOptions) -> Result<Self, Failure> {
         let failed = |what: String| Failure::new(Exit::Failed, what);
         if graphs.is_empty() {
@@ -51,7 +52,8 @@ impl GraphSet {
 
     /// Returns the graph of this name; without a name, the only graph.
     ///
-    /// # Errors    There is no such graph, or no name and several graphs.
+    /// # Errors
+    /// There is no such graph, or no name and several graphs.
     pub(crate) fn named(&self, name: Option<&str>) -> Result<&Arc<dyn AnyGraph>, Failure> {
         let Some(name) = name else {
             return match &self.graphs[..] {
@@ -70,7 +72,8 @@ impl GraphSet {
 
     /// Returns the thread with its graph, which the thread stores.
     ///
-    /// # Errors    The thread does not exist, or belongs to another graph; `unknown` is the error for the former.
+    /// # Errors
+    /// The thread does not exist, or belongs to another graph; `unknown` is the error for the former.
     pub(crate) async fn owned(
         &self,
         store: Arc<dyn Checkpointer>,
@@ -92,7 +95,8 @@ impl GraphSet {
 
     /// Returns the graph of a thread that stores this graph.
     ///
-    /// # Errors    The thread belongs to another graph.
+    /// # Errors
+    /// The thread belongs to another graph.
     pub(crate) fn owner(
         &self,
         thread: &str,

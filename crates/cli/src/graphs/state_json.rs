@@ -16,7 +16,8 @@ use crate::output::{
 
 /// Reads an update: an object with an entry for each written channel. `what` names it in the error.
 ///
-/// # Errors    It is not an object, has an unknown channel, or has a value of the wrong type; the error has the place in
+/// # Errors
+/// It is not an object, has an unknown channel, or has a value of the wrong type; the error has the place in
 /// the JSON.
 pub(super) fn read_update<S: State>(initial: &S, what: &str, json: &Value) -> Result<S::Update, Failure> {
     let Value::Object(entries) = json else {

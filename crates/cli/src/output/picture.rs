@@ -14,7 +14,8 @@ const MAX_PIXELS: f32 = 5e7;
 
 /// Converts an SVG drawing to PNG, in its light colours.
 ///
-/// # Errors    Without the feature `png`, and on a machine without fonts.
+/// # Errors
+/// Without the feature `png`, and on a machine without fonts.
 #[cfg(feature = "png")]
 pub(crate) fn png(svg: &str) -> Result<Vec<u8>, Failure> {
     use std::sync::Arc;

@@ -19,7 +19,8 @@ pub(super) const SAID_NO: &str = "the user said no";
 impl DecisionArgs {
     /// Returns the answers to waiting calls.
     ///
-    /// # Errors    A flag names a call that does not wait, a call is decided twice, or there is nothing to
+    /// # Errors
+    /// A flag names a call that does not wait, a call is decided twice, or there is nothing to
     /// decide.
     pub(crate) fn answers(&self, thread: &str, waiting: &[Waiting]) -> Result<Answers, Failure> {
         if waiting.is_empty() && !self.is_empty() {

@@ -59,7 +59,8 @@ pub(crate) struct Hosted {
 impl Hosted {
     /// Builds the agent, and starts its MCP servers.
     ///
-    /// # Errors    The configuration does not fit, or has a memory, which would be one for all jobs.
+    /// # Errors
+    /// The configuration does not fit, or has a memory, which would be one for all jobs.
     pub(crate) async fn new(location: Location, args: &AgentWorkerArgs) -> Result<Self, Failure> {
         let misfit = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
         let configuration = match &args.agent.config {

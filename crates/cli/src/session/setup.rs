@@ -486,7 +486,8 @@ pub(super) fn builder(choice: &Choice, config: ReactConfig) -> Result<AgentBuild
 
 /// Returns the chosen tools of a folder.
 ///
-/// # Errors    A permission rule is about none of the tools.
+/// # Errors
+/// A permission rule is about none of the tools.
 pub(super) fn known_tools(
     cwd: &Path,
     configuration: &Configuration,

@@ -28,7 +28,8 @@ pub(crate) fn is_piped() -> bool {
 
 /// Reads JSON: the given text, the content of `@FILE`, or stdin for `-`. `what` names it in an error.
 ///
-/// # Errors    It cannot be read, is too long, or is not valid JSON; with the line and column of the problem.
+/// # Errors
+/// It cannot be read, is too long, or is not valid JSON; with the line and column of the problem.
 pub(crate) fn read_json(what: &str, given: &str) -> Result<Value, Failure> {
     let text = match given.strip_prefix('@') {
         Some(file) => {

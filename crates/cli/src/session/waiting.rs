@@ -29,7 +29,8 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// Converts interrupts to waiting calls.
     ///
-    /// # Errors    An interrupt is not that of a call.
+    /// # Errors
+    /// An interrupt is not that of a call.
     pub(crate) fn of<'a>(interrupts: impl IntoIterator<Item = &'a Interrupt>) -> Result<Vec<Self>, Failure> {
         let waiting = |asked: &Interrupt| {
             let request = serde_json::from_value(asked.question.clone()).map_err(|_| {

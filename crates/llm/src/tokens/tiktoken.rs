@@ -83,7 +83,6 @@ mod tests {
         Tiktoken::o200k().text(text)
     }
 
-    // Case N8.
     #[test]
     fn every_script_is_counted_as_the_vocabulary_has_it() {
         assert_eq!(count(""), 0);

@@ -12,7 +12,8 @@ pub trait Spill: Send + Sync {
 
     /// Returns the same for another folder, used in a turn that works there; `None` if it has no folder.
     ///
-    /// # Errors    The folder is not usable; then no call of the round runs.
+    /// # Errors
+    /// The folder is not usable; then no call of the round runs.
     fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Spill>>> {
         let _ = folder;
         Ok(None)

@@ -168,7 +168,6 @@ mod tests {
         DreamConfig::default().due(&unread, &cursor, now_ms)
     }
 
-    // Case S0-31.
     #[test]
     fn a_dream_is_due_after_more_than_half_an_hour_or_with_three_turns() {
         assert_eq!(due(&[], None, 90 * MINUTE), None);

@@ -174,7 +174,8 @@ impl Dreams {
     /// configuration of the model: retries, time limits, window size, text calls. Tools, hooks and prompts of
     /// the agent are not used.
     ///
-    /// # Errors    [`DreamError::Agent`] if the agent cannot be built, [`DreamError::OneFolder`] if the
+    /// # Errors
+    /// [`DreamError::Agent`] if the agent cannot be built, [`DreamError::OneFolder`] if the
     /// folders are not separate.
     pub fn new(
         agent: AgentBuilder,
@@ -220,7 +221,8 @@ impl Dreams {
 
     /// Compiles the graph of a user's dreams. Creates the folders of the user's history and memory.
     ///
-    /// # Errors    [`DreamError`] if the graph cannot be built, or the folders cannot be created.
+    /// # Errors
+    /// [`DreamError`] if the graph cannot be built, or the folders cannot be created.
     pub fn graph(&self, user: &str) -> Result<CompiledGraph<DreamState>, DreamError> {
         Ok(self.agent(user, None)?.graph().clone())
     }
@@ -228,7 +230,8 @@ impl Dreams {
     /// Returns the graph of dreams without history and memory: it draws like [`graph`](Self::graph) and can
     /// inspect threads of dreams. Its nodes fail.
     ///
-    /// # Panics    Never; the graph always compiles.
+    /// # Panics
+    /// Never; the graph always compiles.
     pub fn inspection_graph() -> CompiledGraph<DreamState> {
         let mut graph = StateGraph::new("dream");
         let nodes = ["gather", "init_state", "agent", "tools", "finalize", "settle"].map(|name| {
@@ -244,14 +247,16 @@ impl Dreams {
     ///
     /// A stopped dream is resumed.
     ///
-    /// # Errors    [`DreamError`]. An unavailable model is not an error: [`Dream::outcome`] reports it.
+    /// # Errors
+    /// [`DreamError`]. An unavailable model is not an error: [`Dream::outcome`] reports it.
     pub async fn dream_if_due(&self, user: &str, options: RunOptions) -> Result<DreamResult, DreamError> {
         self.dream(user, false, options).await
     }
 
     /// Dreams if there are any unread turns.
     ///
-    /// # Errors    Those of [`dream_if_due`](Self::dream_if_due).
+    /// # Errors
+    /// Those of [`dream_if_due`](Self::dream_if_due).
     pub async fn dream_now(&self, user: &str, options: RunOptions) -> Result<DreamResult, DreamError> {
         self.dream(user, true, options).await
     }

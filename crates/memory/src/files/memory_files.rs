@@ -44,7 +44,8 @@ pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
 ///
 /// A file is replaced atomically and by one program at a time, using a lock file beside it. A change made
 /// without the lock is not overwritten, unless it happens at the moment of the replacement.
-/// # Limits    No part of the path may be a symbolic link. This is checked before the file is opened; a
+/// # Limits
+/// No part of the path may be a symbolic link. This is checked before the file is opened; a
 /// program that swaps a folder for a link at this moment can redirect the access to another `MEMORY.md`.
 #[derive(Clone, Debug)]
 pub struct MemoryFiles {
@@ -56,14 +57,16 @@ pub struct MemoryFiles {
 impl MemoryFiles {
     /// Stores the files in `folder`, relative to `root`. The folder is created on the first write.
     ///
-    /// # Errors    `root` is missing, or `folder` is not a plain path below it.
+    /// # Errors
+    /// `root` is missing, or `folder` is not a plain path below it.
     pub fn new(root: &Path, folder: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self { folders: ThreadFolders::new(root, folder.as_ref())?, writers: Arc::default() })
     }
 
     /// Returns the path of a user's `MEMORY.md`, and creates its folder.
     ///
-    /// # Errors    An error of the file system; or there is a link in the path, or the name is too long.
+    /// # Errors
+    /// An error of the file system; or there is a link in the path, or the name is too long.
     pub fn file_of(&self, user_id: &str) -> io::Result<PathBuf> {
         Ok(self.folders.make(&self.folders.of_user(user_id)?)?.join(FILE))
     }

@@ -18,7 +18,8 @@ use super::file::{HistoryFile, HistoryPlace, Unread};
 ///
 /// A line contains no more than the state: values redacted there are redacted here. The file is readable by
 /// its owner only.
-/// # Units    At most 32 KiB of the user's text, and of the reply, are stored.
+/// # Units
+/// At most 32 KiB of the user's text, and of the reply, are stored.
 /// # Example
 /// ```
 /// # use std::sync::Arc;
@@ -40,7 +41,8 @@ impl HistoryFiles {
     /// Stores the files in `folder`, a plain path relative to `root`, with one folder per user. Folders are
     /// created on the first write.
     ///
-    /// # Errors    `root` is missing, or `folder` is not a plain path below it.
+    /// # Errors
+    /// `root` is missing, or `folder` is not a plain path below it.
     pub fn new(root: &Path, folder: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self { folders: ThreadFolders::new(root, folder.as_ref())? })
     }
@@ -48,7 +50,8 @@ impl HistoryFiles {
     /// Returns the turns after a position: at most `max` turns and `max_bytes` of lines, but at least one
     /// turn. Lines that are not turns are skipped. A missing file is empty.
     ///
-    /// # Errors    The file cannot be read.
+    /// # Errors
+    /// The file cannot be read.
     pub async fn read(
         &self,
         user: &str,
@@ -66,7 +69,8 @@ impl HistoryFiles {
     /// The messages are also stored in threads: in those of the user, and in the one of the user's dreams,
     /// until these are deleted.
     ///
-    /// # Errors    An error of the file system; the file was locked for five seconds; or the user's folder
+    /// # Errors
+    /// An error of the file system; the file was locked for five seconds; or the user's folder
     /// was replaced by a link.
     pub async fn delete(&self, user: &str) -> io::Result<()> {
         let file = self.file(user);

@@ -39,10 +39,12 @@ const CONNECT: Duration = Duration::from_secs(10);
 ///
 /// Every request is sent once, because callers wait for a few seconds at most; a rejected message is reported
 /// as `memory_failed`.
-/// # Users    A user id is sent unchanged, except for characters that Mem0 would interpret: spaces, which it
+/// # Users
+/// A user id is sent unchanged, except for characters that Mem0 would interpret: spaces, which it
 /// trims, `*`, which means everybody, control characters and `%` are sent as `%20`, `%2A` and so on. A memory
 /// of another user in a response is an error.
-/// # Errors    The server's message, truncated and without the key. A failure of its own model is an error,
+/// # Errors
+/// The server's message, truncated and without the key. A failure of its own model is an error,
 /// too, if the server reports it.
 #[derive(Clone)]
 pub struct Mem0 {
@@ -54,7 +56,8 @@ pub struct Mem0 {
 impl Mem0 {
     /// Checks `config` and creates the client without connecting.
     ///
-    /// # Errors    [`Mem0ConfigError`] for an invalid address, key or threshold.
+    /// # Errors
+    /// [`Mem0ConfigError`] for an invalid address, key or threshold.
     pub fn new(config: Mem0Config) -> Result<Self, Mem0ConfigError> {
         let base = base_url(&config.base_url).map_err(|problem| Mem0ConfigError::BaseUrl { problem })?;
         config.check()?;

@@ -21,7 +21,8 @@ const SUPER_JOURNAL_END: u64 = 16;
 /// Rejects a journal that names a super-journal, and a log or a journal that is not a regular file.
 ///
 /// Call it directly before SQLite opens the database. A journal that another program creates between the two is not checked.
-/// # Source    SQLite, `pager.c`: `readSuperJournal`, `pager_delsuper`; "The Super-Journal File" in its file format.
+/// # Source
+/// SQLite, `pager.c`: `readSuperJournal`, `pager_delsuper`; "The Super-Journal File" in its file format.
 pub(super) fn check(database: &Path) -> Result<(), CheckpointError> {
     for ending in ["-wal", "-shm", "-journal"] {
         let path = beside(database, ending);

@@ -33,7 +33,8 @@ struct Calculate {
 /// It knows no exchange rates, no random numbers and no date, and stops after five seconds. It rejects fend's
 /// user-defined functions, text, bit shifts and dice, because these can run without end and cannot be
 /// interrupted.
-/// # Limits    fend computes `floor`, `ceil`, `round`, `sinh` and `cosh` in binary floating point and
+/// # Limits
+/// fend computes `floor`, `ceil`, `round`, `sinh` and `cosh` in binary floating point and
 /// silently truncates at 2^64. The tool description states this.
 pub fn calculate() -> impl Tool {
     let spec = ToolSpec::of::<Calculate>(

@@ -46,7 +46,8 @@ pub(crate) struct Folder {
 impl Root {
     /// Opens the root at the canonical `path`.
     ///
-    /// # Errors    The path contains a link by now.
+    /// # Errors
+    /// The path contains a link by now.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),

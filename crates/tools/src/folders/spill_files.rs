@@ -26,7 +26,8 @@ const MAX_NAMESAKES: u32 = 10_000;
 ///
 /// An existing file is never written again. Texts longer than 16 MiB, and more than 256 MiB of one thread,
 /// are rejected.
-/// # Limits    No part of the path may be a symbolic link. This is checked before a file is created; a
+/// # Limits
+/// No part of the path may be a symbolic link. This is checked before a file is created; a
 /// program that swaps a folder for a link at this moment can redirect the file, though never over an existing
 /// one.
 #[derive(Clone, Debug)]
@@ -38,14 +39,16 @@ impl SpillFiles {
     /// Stores them in `folder`, relative to `root`, which is the root of the tools' paths. The folder is
     /// created on the first write.
     ///
-    /// # Errors    `root` is missing, or `folder` is not a plain path below it.
+    /// # Errors
+    /// `root` is missing, or `folder` is not a plain path below it.
     pub fn new(root: &Path, folder: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self { folders: ThreadFolders::new(root, folder.as_ref())? })
     }
 
     /// Deletes the stored results of a thread, if any.
     ///
-    /// # Errors    An error of the file system; or the thread's folder was replaced by a link.
+    /// # Errors
+    /// An error of the file system; or the thread's folder was replaced by a link.
     pub fn delete(&self, thread: &str) -> io::Result<()> {
         self.folders.delete(thread)
     }

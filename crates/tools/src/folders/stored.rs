@@ -8,7 +8,8 @@ use std::{
 
 /// Opens a regular file for reading.
 ///
-/// # Errors    An error of the file system; or it is a link, a pipe, a device or a folder.
+/// # Errors
+/// An error of the file system; or it is a link, a pipe, a device or a folder.
 pub fn open_stored(path: &Path) -> io::Result<File> {
     if !fs::symlink_metadata(path)?.is_file() {
         return Err(not_a_file(path));
@@ -19,7 +20,8 @@ pub fn open_stored(path: &Path) -> io::Result<File> {
 
 /// Reads a regular file of at most `most` bytes.
 ///
-/// # Errors    See [`open_stored`]; or it is longer.
+/// # Errors
+/// See [`open_stored`]; or it is longer.
 pub fn read_stored(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     open_stored(path)?.take(most.saturating_add(1)).read_to_end(&mut content)?;

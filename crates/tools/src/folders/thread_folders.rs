@@ -40,7 +40,8 @@ pub struct ThreadFolders {
 impl ThreadFolders {
     /// Opens `folder` below `root`.
     ///
-    /// # Errors    `root` is missing, or `folder` is not a plain path below it.
+    /// # Errors
+    /// `root` is missing, or `folder` is not a plain path below it.
     pub fn new(root: &Path, folder: &Path) -> io::Result<Self> {
         if !folder.components().all(|part| matches!(part, Component::Normal(_))) || folder.to_str().is_none()
         {
@@ -73,7 +74,8 @@ impl ThreadFolders {
 
     /// Returns the folder of a user, relative to the root: a long name is split into nested folders.
     ///
-    /// # Errors    The name is too long.
+    /// # Errors
+    /// The name is too long.
     pub fn of_user(&self, user: &str) -> io::Result<PathBuf> {
         let name = user_name(user);
         if name.len() > MAX_USER_LENGTH {
@@ -135,7 +137,8 @@ impl ThreadFolders {
 
     /// Opens a folder below the root, so that its files are found even if its path becomes a link meanwhile.
     ///
-    /// # Errors    It is missing; or there is a link in its path.
+    /// # Errors
+    /// It is missing; or there is a link in its path.
     pub(crate) fn open(&self, below: &Path) -> io::Result<Folder> {
         Root::open(&self.root)?.folder(&self.check(below)?)
     }
@@ -152,7 +155,8 @@ impl ThreadFolders {
 
 /// Creates a folder that is accessible by the owner only and ignored by git, unless it exists.
 ///
-/// # Errors    An error of the file system.
+/// # Errors
+/// An error of the file system.
 pub fn make_private_folder(path: &Path) -> io::Result<()> {
     match hidden(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

@@ -81,7 +81,8 @@ impl Shell {
 /// It starts in the workspace, without input and without the environment variables that may be secret ([`is_secret`]). Its
 /// output is streamed, and truncated in the middle while it is read, which bounds the memory. When the shell
 /// ends, times out, or the call is cancelled or dropped, all processes of its group are killed.
-/// # Limits    The command is not confined. It can do everything that the user can, also outside of the
+/// # Limits
+/// The command is not confined. It can do everything that the user can, also outside of the
 /// workspace, can read this program's memory, and can leave its process group to live on. Read each command
 /// before approving it.
 pub fn shell(workspace: &Workspace) -> impl Tool + use<> {

@@ -113,7 +113,8 @@ impl Entry {
 impl FileSnapshots {
     /// Opens the snapshots of a workspace.
     ///
-    /// # Errors    The root of the workspace does not exist any more.
+    /// # Errors
+    /// The root of the workspace does not exist any more.
     pub fn new(workspace: &Workspace) -> io::Result<Self> {
         let folders = ThreadFolders::new(workspace.root(), Path::new(FOLDER))?;
         Ok(Self { workspace: workspace.clone(), folders, index: Arc::default() })
@@ -126,7 +127,8 @@ impl FileSnapshots {
 
     /// Deletes all snapshots of a thread.
     ///
-    /// # Errors    An error of the file system; or the thread's folder was replaced by a link.
+    /// # Errors
+    /// An error of the file system; or the thread's folder was replaced by a link.
     pub fn delete(&self, thread: &str) -> io::Result<()> {
         self.folders.delete(thread)?;
         self.sweep()
@@ -136,7 +138,8 @@ impl FileSnapshots {
     /// Also deletes the temporary files of interrupted snapshots, so no other process may be writing. A
     /// repeated call completes an interrupted one.
     ///
-    /// # Errors    An error of the file system; or one of the trees cannot be read: then nothing is deleted.
+    /// # Errors
+    /// An error of the file system; or one of the trees cannot be read: then nothing is deleted.
     pub fn prune(&self, thread: &str, trees: &BTreeSet<String>) -> Result<usize, SnapshotError> {
         let folder = match self.folders.open(&self.folders.below(thread)) {
             Ok(folder) => folder,
@@ -169,7 +172,8 @@ impl FileSnapshots {
 
     /// Copies the snapshots of the thread `from` to its copy `to`.
     ///
-    /// # Errors    An error of the file system.
+    /// # Errors
+    /// An error of the file system.
     pub fn copy(&self, from: &str, to: &str) -> io::Result<()> {
         let from = match self.folders.open(&self.folders.below(from)) {
             Ok(from) => from,

@@ -53,7 +53,8 @@ impl FileSnapshots {
     /// Marks the changes that [`restore`](Self::restore) returned as recorded; until then, the next call
     /// returns them as well.
     ///
-    /// # Errors    An error of the file system.
+    /// # Errors
+    /// An error of the file system.
     pub fn recorded(&self, thread: &str) -> io::Result<()> {
         let folder = match self.folders.open(&self.folders.below(thread)) {
             Ok(folder) => folder,

@@ -83,7 +83,8 @@ impl FileSnapshots {
     /// interrupted one and returns all of its changes. Call [`recorded`](Self::recorded) after the changes
     /// are stored.
     ///
-    /// # Errors    [`RestoreError`].
+    /// # Errors
+    /// [`RestoreError`].
     pub fn restore(
         &self,
         thread: &str,

@@ -132,7 +132,8 @@ impl EditJournal {
     }
 
     /// Deletes all notes, and the files that interrupted calls left beside the lock.
-    /// # Errors    Errors of the file system.
+    /// # Errors
+    /// Errors of the file system.
     pub fn clear(&self) -> io::Result<()> {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

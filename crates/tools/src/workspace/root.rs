@@ -49,7 +49,8 @@ const MAX_LINKS: usize = 40;
 ///
 /// On Linux files and folders are opened from the open root by `openat2`, which follows no link. Swapping a
 /// path for a link at any moment does not make a tool read or change anything outside.
-/// # Limits    On other systems, and where `openat2` or `/proc` is missing, the path is checked by name and
+/// # Limits
+/// On other systems, and where `openat2` or `/proc` is missing, the path is checked by name and
 /// again on the opened file. A program that swaps a directory of the path for a link and back, twice, at the
 /// right moments of one call, is not detected. Hard links cannot be distinguished from files on any system.
 #[derive(Clone, Debug)]
@@ -74,7 +75,8 @@ pub(crate) struct Found {
 impl Workspace {
     /// Opens `root`, which must exist, as the confining directory.
     ///
-    /// # Errors    `root` is missing, unreadable or not a directory.
+    /// # Errors
+    /// `root` is missing, unreadable or not a directory.
     pub fn open(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
         if !root.is_dir() {
@@ -222,7 +224,8 @@ impl Workspace {
     /// Acquires the edit lock, shared by all calls and all processes that work here, so that no two edits
     /// overwrite each other.
     ///
-    /// # Errors    Another process holds the lock for too long.
+    /// # Errors
+    /// Another process holds the lock for too long.
     pub(crate) fn edit_turn(&self) -> Result<EditTurn<'_>, ToolError> {
         let here = self.edits.lock().unwrap_or_else(PoisonError::into_inner);
         // Some file systems cannot lock a folder. There, a change by another process is still detected before

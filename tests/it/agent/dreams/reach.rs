@@ -14,7 +14,6 @@ use superstep_testing::{
 
 use super::{super::real, Bed, Dreamer, at, dreamt, scripted};
 
-// Case S0-32.
 #[tokio::test(start_paused = true)]
 async fn two_tools_are_offered_and_no_other_is_executed() {
     let bed = Bed::new();
@@ -44,7 +43,6 @@ async fn two_tools_are_offered_and_no_other_is_executed() {
 }
 
 #[cfg(unix)]
-// Case S0-33.
 #[tokio::test(start_paused = true)]
 async fn no_path_leads_to_the_history_the_cursor_or_another_user() {
     let bed = Bed::new();
@@ -84,7 +82,6 @@ async fn no_path_leads_to_the_history_the_cursor_or_another_user() {
     assert_eq!(fs::read(bed.path("history", "ada", "history.jsonl")).unwrap(), history);
 }
 
-// Case S0-30.
 #[tokio::test(start_paused = true)]
 async fn a_dream_has_the_turns_of_one_user() {
     let (bed, model) = (Bed::new(), Dreamer::default());
@@ -134,7 +131,6 @@ fn histories_and_memories_one_in_the_folder_of_the_other_are_refused() {
     assert!(memory.is_err(), "that folder is not there yet");
 }
 
-// Case S0-33.
 #[test]
 fn a_dream_edits_the_memory_over_the_wire() {
     real(async {

@@ -24,7 +24,6 @@ use super::{
 
 const HALF_AN_HOUR: i64 = 30 * 60_000;
 
-// Case S0-31.
 #[tokio::test(start_paused = true)]
 async fn it_is_time_after_more_than_half_an_hour_or_with_three_turns() {
     let bed = Bed::new();
@@ -86,7 +85,6 @@ async fn a_dream_is_of_so_many_turns_and_the_next_one_of_those_behind_them() {
     assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
 }
 
-// Case S0-29.
 #[tokio::test(start_paused = true)]
 async fn a_cococat_loop_writes_its_turn_down_and_dreams_before_it_returns() {
     let (bed, model) = (Bed::new(), Dreamer::default());
@@ -102,7 +100,6 @@ async fn a_cococat_loop_writes_its_turn_down_and_dreams_before_it_returns() {
     assert_eq!(bed.read("ada"), "# Memory\n- three\n- two\n- one\n");
 }
 
-// Case S0-29.
 #[tokio::test(start_paused = true)]
 async fn a_dream_that_fails_does_not_reach_the_reply() {
     let bed = Bed::new();
@@ -171,7 +168,6 @@ async fn an_agent_without_a_store_dreams_as_well() {
     );
 }
 
-// Case S0-29.
 #[test]
 fn a_cococat_loop_dreams_over_the_wire() {
     real(async {

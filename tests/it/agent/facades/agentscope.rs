@@ -44,7 +44,6 @@ fn finished(text: &str, step: i64) -> String {
     format!(r#"a:"{text}"[{call}], t({step}.0.finish):"Successfully generated response.""#)
 }
 
-// Case S4-03.
 #[test]
 fn a_reply_has_a_name_a_role_content_and_metadata() {
     let ((made, memory), _) = both(&[echo(1), txt("done")], async |asked: Asked| {
@@ -57,7 +56,6 @@ fn a_reply_has_a_name_a_role_content_and_metadata() {
     assert_eq!(memory, format!(r#"u:"go", a:[c1 echo{{"x":"1"}}], t(c1):"r:1", {}"#, finished("done", 5)));
 }
 
-// Case G39.
 #[test]
 fn the_fields_of_a_reply_with_a_schema_are_in_its_metadata() {
     let schema =
@@ -79,7 +77,6 @@ fn the_fields_of_a_reply_with_a_schema_are_in_its_metadata() {
     );
 }
 
-// Case S4-01.
 #[test]
 fn an_observed_message_is_stored_without_a_reply() {
     let (memory, sent) = both(&[txt("Paris"), txt("yes")], async |asked: Asked| {
@@ -100,7 +97,6 @@ fn an_observed_message_is_stored_without_a_reply() {
     assert_eq!((sent.requests, sent.last.len()), (2, 7));
 }
 
-// Cases D26, S4-05.
 #[test]
 fn at_the_limit_there_is_a_summary() {
     let (made, sent) = both(&[echo(1), echo(2), echo(3), txt("in short")], async |asked: Asked| {
@@ -185,7 +181,6 @@ fn noting(notes: &Notes, whose: &'static str) -> Hooks {
     hooks
 }
 
-// Case X10.
 #[test]
 fn hooks_run_in_their_order() {
     let two = calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "echo", r#"{"x":"2"}"#)]);
@@ -209,7 +204,6 @@ fn hooks_run_in_their_order() {
     assert!(notes.ends_with("pre_print post_print post_reply"), "{notes}");
 }
 
-// Case X10.
 #[test]
 fn the_hooks_of_an_agent_run_before_those_of_its_kind() {
     let (notes, _) = both(&[txt("done")], async |asked: Asked| {
@@ -222,7 +216,6 @@ fn the_hooks_of_an_agent_run_before_those_of_its_kind() {
     assert_eq!(notes, ["own:pre_reply", "kind:pre_reply", "own:post_reply", "kind:post_reply"]);
 }
 
-// Case X10.
 #[test]
 fn hooks_replace_inputs_and_outputs() {
     let ((content, memory), _) = both(&[txt("done")], async |asked: Asked| {
@@ -250,7 +243,6 @@ fn hooks_replace_inputs_and_outputs() {
     assert_eq!(memory, format!(r#"u:"a copy", u:"go, please", {}"#, finished("done", 5)));
 }
 
-// Case S4-06.
 #[test]
 fn pieces_of_a_reply_are_printed_as_they_come() {
     let streamed = Answer::stream().text(["Hel", "lo"]).end("stop").done();
@@ -273,7 +265,6 @@ fn pieces_of_a_reply_are_printed_as_they_come() {
     assert_eq!(shown, ["HEL false", "HELLO false", "HELLO true", "Hello"]);
 }
 
-// Case X10.
 #[test]
 fn a_hook_that_fails_is_the_error_of_the_run_and_leaves_every_call_answered() {
     type Adds = fn(&mut Hooks);
@@ -308,7 +299,6 @@ fn a_hook_that_fails_is_the_error_of_the_run_and_leaves_every_call_answered() {
     }
 }
 
-// Case C20.
 #[test]
 fn a_failed_model_call_is_an_error_and_the_next_reply_continues() {
     let down = http(503, &[], "{}");
@@ -326,7 +316,6 @@ fn a_failed_model_call_is_an_error_and_the_next_reply_continues() {
     assert_eq!(sent.last, ["user: go", "user: hello?"]);
 }
 
-// Cases E32, S4-08.
 #[test]
 fn an_interrupted_reply_has_a_fixed_text() {
     let batch = calls([("c0", "echo", r#"{"x":"1"}"#), ("c1", "hang", "{}")]);
@@ -383,7 +372,6 @@ impl Steps for Own {
     }
 }
 
-// Case S4-01.
 #[test]
 fn reasoning_and_acting_may_be_overridden() {
     let both_ways = calls([("c1", "echo", r#"{"x":"mine"}"#), ("c2", "echo", r#"{"x":"1"}"#)]);

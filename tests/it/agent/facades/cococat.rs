@@ -18,7 +18,6 @@ fn reply(content: &str, iterations: u32) -> CococatReply {
     CococatReply { content: content.to_owned(), iterations }
 }
 
-// Cases A1, X12.
 #[test]
 fn a_reply_has_a_content_and_iterations_and_nothing_else() {
     let (made, sent) = both(&[txt("Hello")], run);
@@ -36,7 +35,6 @@ fn its_preset_is_cococat_unless_it_is_given_another() {
     assert_eq!((made, sent.requests), (reply("r:1", 20), 20));
 }
 
-// Case D26.
 #[test]
 fn at_the_limit_the_last_message_is_the_content() {
     let (made, sent) = both(&[echo(1), echo(2), echo(3)], async |asked: Asked| {
@@ -45,7 +43,6 @@ fn at_the_limit_the_last_message_is_the_content() {
     assert_eq!((made, sent.requests, sent.echoed), (reply("r:3", 3), 3, 3));
 }
 
-// Case C20.
 #[test]
 fn a_failed_model_call_is_content() {
     let down = http(503, &[], r#"{"error":{"message":"down for repairs"}}"#);
@@ -56,7 +53,6 @@ fn a_failed_model_call_is_content() {
     assert_eq!((made, sent.requests), ((true, 0), 3));
 }
 
-// Case C23.
 #[test]
 fn a_continuation_is_not_an_iteration() {
     let cut = Answer::stream().text(["The answer "]).end("length").done();
@@ -65,7 +61,6 @@ fn a_continuation_is_not_an_iteration() {
     assert_eq!(sent.last, ["user: go", "assistant: The answer ", "user: continue"]);
 }
 
-// Case C25.
 #[test]
 fn an_empty_response_is_retried() {
     let empty = Answer::stream().end("stop").done();

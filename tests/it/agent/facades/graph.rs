@@ -7,7 +7,6 @@ use superstep_testing::script::txt;
 
 use super::{Asked, both, echo};
 
-// Cases X12, X5.
 #[test]
 fn a_result_has_a_reply_and_metadata() {
     let (made, _) = both(&[echo(1), txt("done")], async |asked: Asked| {
@@ -28,7 +27,6 @@ fn a_result_has_a_reply_and_metadata() {
     assert!(made["usage"]["input_tokens"].as_u64() > Some(0), "{made}");
 }
 
-// Case X12.
 #[test]
 fn a_stream_has_the_base_events_in_their_order() {
     let (made, _) = both(&[echo(1), txt("done")], async |asked: Asked| {

@@ -47,7 +47,6 @@ async fn run(asked: Asked) -> TurnResult {
     agent(asked.agent).run(&"go".to_owned(), &history, None).await.unwrap()
 }
 
-// Case X4.
 #[test]
 fn a_turn_has_the_whole_history_and_its_own_start() {
     let two = calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "echo", r#"{ "x":"2"}"#)]);
@@ -80,7 +79,6 @@ fn a_turn_has_the_whole_history_and_its_own_start() {
     assert_eq!(TOOL_RESULT_MAX_CHARS, 16_000);
 }
 
-// Cases X4, N12.
 #[test]
 fn a_steering_message_that_the_turn_before_did_not_read_precedes_the_prompt() {
     let (made, _) = both(&[call("c1", "hang", "{}"), txt("ok")], async |asked: Asked| {
@@ -104,14 +102,12 @@ fn a_steering_message_that_the_turn_before_did_not_read_precedes_the_prompt() {
     assert_eq!((texts, made.new_messages_start), (vec!["Be helpful.", "wait", "on", "ok"], 3));
 }
 
-// Case X4.
 #[test]
 fn an_empty_response_is_empty_content_and_not_none() {
     let (made, _) = both(&[Answer::stream().end("stop").done()], run);
     assert_eq!(made.final_content.as_deref(), Some(""));
 }
 
-// Case D26.
 #[test]
 fn at_the_limit_the_content_is_fixed_and_the_history_ends_with_a_tool() {
     let (made, sent) = both(&[echo(1), echo(2), echo(3)], async |asked: Asked| {
@@ -143,7 +139,6 @@ fn checking(builder: AgentBuilder, waits: bool, seen: &Arc<Mutex<Vec<Value>>>) -
     AgentLoop::new(builder, context, check, |_, _| {}).unwrap()
 }
 
-// Case S2-03.
 #[test]
 fn a_check_denies_without_a_pause_and_is_called_for_valid_calls_only() {
     let all = calls([
@@ -179,7 +174,6 @@ impl ToolSource for Elsewhere {
     }
 }
 
-// Case S2-03.
 #[test]
 fn a_check_is_called_for_tools_of_sources_and_sub_agents() {
     let both_kinds = calls([("c1", "far", r#"{"x":"1"}"#), ("c2", "helper", r#"{"task":"help"}"#)]);
@@ -216,7 +210,6 @@ fn complaining(builder: AgentBuilder, errors: &Errors) -> AgentLoop<String> {
     AgentLoop::new(agent, context, |_| ready(Ok(())), on_error).unwrap()
 }
 
-// Case C20.
 #[test]
 fn exhausted_retries_are_reported_once_then_an_error_and_the_thread_continues() {
     let down = http(503, &[], r#"{"error":{"message":"down"}}"#);
@@ -259,7 +252,6 @@ fn a_thread_has_the_conversation_that_was_built_last() {
     assert_eq!(sent.last, ["system: Be helpful.", "user: 1", "assistant: one", "user: 2"]);
 }
 
-// Case X4.
 #[test]
 fn changes_of_a_result_do_not_affect_the_agent() {
     let (made, sent) = both(&[echo(1), txt("one"), txt("two")], async |asked: Asked| {
@@ -277,7 +269,6 @@ fn changes_of_a_result_do_not_affect_the_agent() {
     assert_eq!(sent.last, ["system: Be helpful.", "user: 2"]);
 }
 
-// Case S2-08.
 #[test]
 fn tools_find_the_working_directory_in_the_context() {
     #[derive(schemars::JsonSchema, serde::Deserialize)]
@@ -302,7 +293,6 @@ impl EventEmitter for Names {
     }
 }
 
-// Case S2-06.
 #[test]
 fn an_emitter_is_preferred_to_the_older_callback() {
     let events = ["node_start", "node_end", "tool_start", "tool_end", "node_start", "llm_token", "node_end"];
@@ -320,7 +310,6 @@ fn an_emitter_is_preferred_to_the_older_callback() {
     assert_eq!((emitted, told), (events.map(str::to_owned).to_vec(), Vec::new()));
 }
 
-// Case S2-05.
 #[test]
 fn events_are_emitted_one_after_the_other() {
     let (told, _) = both(&[txt("ok")], async |asked: Asked| {
@@ -352,7 +341,6 @@ fn listening(builder: AgentBuilder, config: ReactConfig, heard: &Heard) -> Agent
     AgentLoop::new(builder.config(config), context, |_| ready(Ok(())), on_error).unwrap()
 }
 
-// Case B13.
 #[test]
 fn on_error_receives_a_failed_tool_and_the_turn_continues() {
     for (tool, said) in [
@@ -372,7 +360,6 @@ fn on_error_receives_a_failed_tool_and_the_turn_continues() {
     }
 }
 
-// Case B13.
 #[test]
 fn a_tool_that_fails_may_end_the_turn_with_every_call_answered() {
     let round =

@@ -35,7 +35,6 @@ fn down() -> Answer {
     http(503, &[], "{}")
 }
 
-// Case X12.
 #[test]
 fn a_query_has_a_final_answer() {
     let (made, sent) = both(&[echo(1), txt("done")], async |asked: Asked| told(react(asked).run("go").await));
@@ -50,7 +49,6 @@ fn a_query_has_a_final_answer() {
     assert_eq!(sent.last, wanted);
 }
 
-// Case S1-26.
 #[test]
 fn a_run_leaves_the_parts_of_its_answers() {
     let (made, _) = both(&[echo(1), txt("done")], async |asked: Asked| {
@@ -67,7 +65,6 @@ fn a_run_leaves_the_parts_of_its_answers() {
     assert_eq!(made, wanted);
 }
 
-// Case S1-29.
 #[test]
 fn the_prompt_describes_the_procedure_and_the_step_limit() {
     let prompt = react_system_prompt(7, &Kit::default().tools(TOOLS));
@@ -79,7 +76,6 @@ fn the_prompt_describes_the_procedure_and_the_step_limit() {
     }
 }
 
-// Case S1-29.
 #[test]
 fn the_example_has_tools_of_the_agent_and_no_question() {
     let called = |names: &[&'static str]| {
@@ -100,7 +96,6 @@ fn the_example_has_tools_of_the_agent_and_no_question() {
     assert!(prompt.contains("\nAct: ") && !changes.iter().any(|call| prompt.contains(call)), "{prompt}");
 }
 
-// Case D26.
 #[test]
 fn the_last_step_is_reminded_that_it_is() {
     let (made, sent) = both(&[echo(1), echo(2), txt("partial")], async |asked: Asked| {
@@ -110,7 +105,6 @@ fn the_last_step_is_reminded_that_it_is() {
     assert!(sent.last.last().unwrap().starts_with("user: This is the last step"), "{:?}", sent.last);
 }
 
-// Case C20.
 #[test]
 fn exhausted_retries_are_an_error_and_the_thread_continues() {
     let answers = [down(), down(), down(), txt("here I am")];
@@ -125,7 +119,6 @@ fn exhausted_retries_are_an_error_and_the_thread_continues() {
     assert_eq!((made, sent.requests), ((Err(Some(503)), "here I am".to_owned()), 4));
 }
 
-// Case S1-28.
 #[test]
 fn without_retries_the_first_error_is_returned() {
     let (made, sent) = both(&[down()], async |asked: Asked| {
@@ -134,7 +127,6 @@ fn without_retries_the_first_error_is_returned() {
     assert_eq!((made, sent.requests), (Err(Some(503)), 1));
 }
 
-// Case D27.
 #[test]
 fn doom_loops_are_refused_unless_that_is_switched_off() {
     let same = || echo(1);
@@ -146,7 +138,6 @@ fn doom_loops_are_refused_unless_that_is_switched_off() {
     }
 }
 
-// Case S1-30.
 #[test]
 fn a_single_round_has_two_requests_at_the_most() {
     let two = calls([("c1", "slow", r#"{"x":"a"}"#), ("c2", "slow", r#"{"x":"b"}"#)]);
@@ -169,7 +160,6 @@ fn a_single_round_has_two_requests_at_the_most() {
     assert_eq!((made, sent.requests), (Err(Some(400)), 1));
 }
 
-// Case S1-30.
 #[test]
 fn a_second_round_of_calls_is_not_made() {
     let (made, sent) =
@@ -186,7 +176,6 @@ async fn told_of(mut running: Running<'_>) -> (Vec<serde_json::Value>, String) {
     (told, running.end().await.unwrap())
 }
 
-// Case S1-05.
 #[test]
 fn a_run_is_reported_step_by_step() {
     let call = serde_json::json!({"type": "tool-call", "id": "c1", "tool": "echo", "input": {"x": "1"}});
@@ -211,7 +200,6 @@ fn a_run_is_reported_step_by_step() {
     assert_eq!(made, (steps("done").to_vec(), "done".to_owned()));
 }
 
-// Case S1-05.
 #[test]
 fn the_end_at_the_limit_is_not_a_step() {
     let (made, sent) = both(&[echo(1)], async |asked: Asked| {
@@ -222,7 +210,6 @@ fn the_end_at_the_limit_is_not_a_step() {
     assert_eq!((next, sent.requests), (vec!["stop"], 1));
 }
 
-// Case S1-05.
 #[test]
 fn a_tool_that_fails_is_an_error_of_its_step() {
     let wrong = superstep_testing::script::call("c1", "echo", "{}");

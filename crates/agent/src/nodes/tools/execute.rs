@@ -316,7 +316,8 @@ impl Executor {
 
     /// Runs the call with these arguments, approved or not, and with answers to its questions.
     ///
-    /// # Errors    An unanswered question of the tool, with which the call ended.
+    /// # Errors
+    /// An unanswered question of the tool, with which the call ended.
     pub(super) async fn run(
         &self,
         position: usize,

@@ -304,7 +304,8 @@ impl Executor {
 
     /// Returns whether a call may run, and with which arguments; requests approval now if still needed.
     ///
-    /// # Errors    If the decision cannot be stored.
+    /// # Errors
+    /// If the decision cannot be stored.
     pub(super) async fn permission(
         &self,
         position: usize,

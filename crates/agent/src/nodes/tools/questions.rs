@@ -90,7 +90,8 @@ impl Executor {
 
     /// Stores a question after the earlier ones of the call.
     ///
-    /// # Errors    If it cannot be stored.
+    /// # Errors
+    /// If it cannot be stored.
     async fn store_question(
         &self,
         position: usize,
@@ -103,7 +104,8 @@ impl Executor {
     /// Returns the answers to the call's questions. Interrupts the run if one is missing, once no other call
     /// is running.
     ///
-    /// # Errors    If an answer cannot be stored.
+    /// # Errors
+    /// If an answer cannot be stored.
     async fn answers(
         &self,
         position: usize,

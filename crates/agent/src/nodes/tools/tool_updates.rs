@@ -19,7 +19,8 @@ pub(super) trait OuterState: Send + Sync {
 
     /// Checks a tool's update.
     ///
-    /// # Errors    The problem, for the model.
+    /// # Errors
+    /// The problem, for the model.
     fn check(&self, update: &Value) -> Result<(), String>;
 }
 
@@ -35,7 +36,8 @@ impl<S: HasAgent> OuterState for S {
 
 /// Parses the update of a tool.
 ///
-/// # Errors    The problem, for the model.
+/// # Errors
+/// The problem, for the model.
 pub(super) fn read<S: HasAgent>(state: &S, update: &Value) -> Result<S::Update, String> {
     let read = state.read_update(update.to_string().as_bytes());
     let update = read.map_err(|error| format!("the tool's state update is invalid: {error}"))?;

@@ -81,7 +81,8 @@ struct Counts {
 impl Cases {
     /// Returns the texts at a path, or the threads of the database.
     ///
-    /// # Errors    There is no such folder or file, or no text in it, or no database.
+    /// # Errors
+    /// There is no such folder or file, or no text in it, or no database.
     pub(crate) fn of(location: &Location, path: Option<&str>) -> Result<Self, Failure> {
         let Some(path) = path else {
             return Ok(Self::Database(location.existing_database().map_err(|failure| Failure {

@@ -47,7 +47,8 @@ struct Counts {
 
 /// Replays the texts at a path, and asks about each that diverges; with `accepts_all` each is accepted.
 ///
-/// # Errors    There is no path, or no terminal to ask on.
+/// # Errors
+/// There is no path, or no terminal to ask on.
 pub(crate) async fn review(
     location: &Location,
     path: Option<&str>,

@@ -113,7 +113,8 @@ impl Turns<'_> {
 
     /// Returns the sections, of which each begins with a turn.
     ///
-    /// # Errors    A turn was resumed with other settings, so that no one agent can run it again.
+    /// # Errors
+    /// A turn was resumed with other settings, so that no one agent can run it again.
     async fn whole_turns(
         &self,
         store: &Arc<dyn Checkpointer>,

@@ -22,7 +22,8 @@ const USUAL_KEY: &str = "MEM0_API_KEY";
 impl Memory {
     /// Checks that the settings of the server and of the memory are consistent.
     ///
-    /// # Errors    The conflict.
+    /// # Errors
+    /// The conflict.
     pub(super) fn check_server(&self) -> Result<(), InvalidSetting> {
         let of_servers = [
             ("base_url", self.base_url.is_some()),
