@@ -47,6 +47,10 @@ pub enum AgentOutcome {
     ToolFailed,
     /// The turn has not ended: calls wait for approval.
     AwaitingApproval,
+    /// The turn has not ended: a node of your own waits for an answer.
+    AwaitingAnswer,
+    /// The turn was stopped before its end, and can be resumed.
+    Stopped,
 }
 
 /// The reason why a turn ended before the model was done.
@@ -123,6 +127,8 @@ impl AgentOutcome {
             Self::Denied => "denied",
             Self::ToolFailed => "tool_error",
             Self::AwaitingApproval => "awaiting_approval",
+            Self::AwaitingAnswer => "awaiting_answer",
+            Self::Stopped => "stopped",
         }
     }
 }

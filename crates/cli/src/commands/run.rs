@@ -113,8 +113,12 @@ async fn continue_turn(setup: &Setup<'_>, decisions: &DecisionArgs) -> Result<Ex
     let asked = head.tasks.iter().flat_map(|task| &task.interrupts);
     let waiting = Waiting::of(asked)?;
     let answers = decisions.answers(setup.thread().as_str(), &waiting)?;
-    let stream =
-        setup.agent.configured(setup.answering(&waiting, answers)?).resume_stream(streaming()).await?;
+    let stream = setup
+        .agent
+        .configured(setup.answering(&waiting, answers)?)
+        .resume_point()
+        .await?
+        .resume_stream(streaming());
     setup.follow(stream).await
 }
 
@@ -130,7 +134,7 @@ async fn continue_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Fa
         return Err(Failure::new(Exit::Thread, message));
     }
     let options = setup.options()?.at(from);
-    let stream = setup.agent.configured(options).resume_stream(streaming()).await?;
+    let stream = setup.agent.configured(options).resume_point().await?.resume_stream(streaming());
     setup.follow(stream).await
 }
 

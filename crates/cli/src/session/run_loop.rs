@@ -57,7 +57,7 @@ impl Setup<'_> {
                 None => break (outcome, waiting, written),
                 Some(answers) => {
                     let options = self.answering(&waiting, answers)?;
-                    stream = self.agent.configured(options).resume_stream(streaming()).await?;
+                    stream = self.agent.configured(options).resume_point().await?.resume_stream(streaming());
                 }
             }
         };
