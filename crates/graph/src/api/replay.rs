@@ -22,7 +22,7 @@ use crate::{
         memories::{add_memories, bound},
         replay_script::{Line, ReplayCursor, Script, is_input},
     },
-    run::{driver::RunInput, replay, replaying::adopted, restore::unfit_error},
+    run::{begin::RunInput, replaying::adopted, restore::unfit_error, root_run},
     run_error::names,
 };
 
@@ -475,7 +475,7 @@ impl<S: State> Replay<S> {
         let store = self.store.clone();
         let backends = Backends { checkpointer: Some(checkpointer), store, retention: None };
         let cursor = ReplayCursor { script: script.clone(), thread: self.thread().clone() };
-        Ok(replay::replay(self.graph.inner().clone(), backends, run_input, options, cursor).await?)
+        Ok(root_run::replay(self.graph.inner().clone(), backends, run_input, options, cursor).await?)
     }
 
     /// Returns the input that a checkpoint accepted.

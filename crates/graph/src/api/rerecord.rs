@@ -15,7 +15,7 @@ use crate::{
         replay_script::is_input,
         supply::{RecordedSupply, SuppliedTask},
     },
-    run::rerecord::rerecord,
+    run::root_run::rerecord,
 };
 
 /// The number of supersteps that a run may have beyond those of the recorded thread.

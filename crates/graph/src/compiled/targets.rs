@@ -1,6 +1,6 @@
 //! The targets of commands.
 //!
-//! Start at [`Inner::gotos`].
+//! Start at [`Inner::command_targets`].
 
 use superstep_engine::{Endpoint, EngineError, NodeIndex, Target};
 use superstep_state::RawJson;
@@ -30,7 +30,7 @@ impl<S: State> Inner<S> {
     ///
     /// # Errors
     /// [`EngineError::UnknownSend`] if a worker belongs to another graph.
-    pub(crate) fn gotos(
+    pub(crate) fn command_targets(
         &self,
         node: NodeIndex,
         goto: Vec<Goto<usize, RawJson>>,

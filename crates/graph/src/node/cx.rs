@@ -168,6 +168,11 @@ impl RunScope {
             outermost: None,
         }
     }
+
+    /// Returns whether the inputs of the run's tasks are recorded.
+    pub(crate) fn records(&self) -> bool {
+        self.config.recording && (self.place.is_some() || self.parent.is_some())
+    }
 }
 
 impl RunCx {

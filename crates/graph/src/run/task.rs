@@ -32,7 +32,7 @@ use crate::{
     },
     own_task::{Owner, owned},
     run::{
-        task_result::{TaskEnd, TaskResult},
+        superstep::{TaskEnd, TaskResult},
         trace,
     },
     stream::patience::ConsumerWait,

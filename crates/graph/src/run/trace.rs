@@ -17,7 +17,7 @@ use superstep_engine::{NodeName, Task};
 use superstep_state::{Panicked, chain};
 use tracing::{Level, Span, field::Empty};
 
-use super::{stop::Stop, task_result::TaskResult};
+use super::superstep::{Stop, TaskResult};
 use crate::{
     RunError, State, Status,
     node::{cx::RunScope, timeout::TimedOut},
