@@ -2,6 +2,7 @@
 //!
 //! Start at [`TopologyBuilder`].
 
+mod check;
 mod number;
 mod problem;
 

@@ -2,6 +2,8 @@
 //!
 //! Start at [`Replay`].
 
+mod rerecord;
+
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use serde_json::{Map, Value};

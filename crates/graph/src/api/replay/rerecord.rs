@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use superstep_checkpoint::{CheckpointMeta, IntoShared, Source, TaskRecord, internal::input_metadata};
 
-use super::replay::{Replay, ReplayError};
+use super::{Replay, ReplayError};
 use crate::{
     Checkpointer, OnUnfinished, RunError, RunOptions, State,
     compiled::graph::Backends,
