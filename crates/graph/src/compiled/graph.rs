@@ -144,7 +144,7 @@ impl<S: State> Inner<S> {
         }
         match meta.metadata.get(GRAPH).and_then(Value::as_str) {
             Some(name) if name != self.name => {
-                Err(self.other(thread, meta.graph().expect("its name is there")))
+                Err(self.other(thread, meta.graph().expect("a checkpoint with a graph's name has its id")))
             }
             _ => Ok(()),
         }

@@ -27,7 +27,7 @@ use crate::{
     },
     node::discarded::Discarded,
     run::{
-        restore::{Restored, RestoredTask, left_by, load_known, require},
+        restore::{RestoredTask, left_by, load_known, require},
         thread_writer::ThreadWriter,
     },
 };
@@ -131,10 +131,8 @@ pub(super) async fn begin_leased<S: State>(
         let config = RunOptions { checkpoint: Some(from), ..config.clone() };
         return Box::pin(begin_leased(exec, checkpointer, thread, lease, RunInput::Nothing, &config)).await;
     }
-    let (clock, mark) = (config.clock.clone(), exec.graph.mark(None));
-    let mut writer = ThreadWriter::new(checkpointer.clone(), thread.clone(), lease, clock, mark);
-    writer.snapshot_every = config.snapshot_every;
-    let Some(Restored { meta, head, state, tasks, since_snapshot, unknown, .. }) = restored else {
+    let mut writer = ThreadWriter::new(&exec.graph, checkpointer.clone(), thread.clone(), lease, config);
+    let Some(restored) = restored else {
         let input = input.ok_or(RunError::EmptyThread { thread })?;
         require(&exec.state, written, None)?;
         writer.begin_thread().await?;
@@ -142,9 +140,8 @@ pub(super) async fn begin_leased<S: State>(
         exec.show_nonce();
         return accept_and_store(exec, input, None, config).await;
     };
-    writer.set_current(head, &meta, since_snapshot, unknown);
-    (exec.writer, exec.state) = (Some(writer), state);
-    exec.show_place();
+    let head = restored.head;
+    let (meta, tasks) = exec.move_to(writer, restored);
     exec.show_nonce();
     // The head's id stands for the head, except that a run with nothing else repeats its tasks on a fork.
     let with = input.is_some() && !is_stored || command.is_some() || !config.answers.is_empty();

@@ -7,6 +7,7 @@ use std::sync::{
     atomic::{AtomicI64, AtomicU64, Ordering},
 };
 
+use superstep_checkpoint::CheckpointMeta;
 use superstep_engine::Run;
 
 use super::{
@@ -25,7 +26,10 @@ use crate::{
         nested_calls::{Calls, mix},
         spawned_work::Background,
     },
-    run::thread_writer::ThreadWriter,
+    run::{
+        restore::{Restored, RestoredTask},
+        thread_writer::ThreadWriter,
+    },
     stream::emitter::{Events, NodeEvents},
 };
 
@@ -132,6 +136,19 @@ impl<S: State> Execution<S> {
             can_restore: self.writer.as_ref().is_some_and(ThreadWriter::keeps_values) && !self.is_seeded(),
             plan,
         }
+    }
+
+    /// Moves to a restored checkpoint of the thread of `writer`. Returns the checkpoint and its tasks.
+    pub(super) fn move_to(
+        &mut self,
+        mut writer: ThreadWriter,
+        restored: Restored<S>,
+    ) -> (CheckpointMeta, Vec<RestoredTask<S>>) {
+        let Restored { meta, head, state, tasks, since_snapshot, unknown, .. } = restored;
+        writer.set_current(head, &meta, since_snapshot, unknown);
+        (self.writer, self.state) = (Some(writer), state);
+        self.show_place();
+        (meta, tasks)
     }
 
     /// Returns whether it started with the state of its caller.

@@ -22,7 +22,7 @@ use crate::{
         task_origin::Origins,
     },
     run::{
-        restore::{Restored, RestoredTask, left_by, load, load_seeded, require},
+        restore::{RestoredTask, left_by, load, load_seeded, require},
         thread_writer::ThreadWriter,
     },
     stream::emitter::Events,
@@ -70,10 +70,8 @@ async fn begin_inside<S: State>(
         None => load(&exec.graph, &checkpointer, &thread, None, written).await?,
     };
     // This run uses the lease of its root.
-    let (clock, mark) = (config.clock.clone(), exec.graph.mark(None));
-    let mut writer = ThreadWriter::new(checkpointer.clone(), thread.clone(), None, clock, mark);
-    writer.snapshot_every = config.snapshot_every;
-    let Some(Restored { meta, head, state, tasks, since_snapshot, unknown, made, .. }) = restored else {
+    let writer = ThreadWriter::new(&exec.graph, checkpointer.clone(), thread.clone(), None, config);
+    let Some(mut restored) = restored else {
         exec.writer = Some(writer);
         match seed {
             Some(seed) => exec.state = seed,
@@ -81,19 +79,15 @@ async fn begin_inside<S: State>(
         }
         return accept_and_store(exec, input, None, config).await;
     };
-    writer.set_current(head, &meta, since_snapshot, unknown);
-    (exec.writer, exec.state) = (Some(writer), state);
-    exec.show_place();
+    let made = restored.made.take();
+    let (meta, tasks) = exec.move_to(writer, restored);
     if own.is_some() {
         return accept_and_store(exec, input, Some(meta.control.step), config).await;
     }
-    set_memories(exec, &*checkpointer, &thread, &meta, &tasks).await?;
-    if let Some(inside) = &mut exec.nested {
-        inside.made = made;
+    if let Some(nested) = &mut exec.nested {
+        nested.made = made;
     }
-    exec.show_state();
-    exec.superstep.origins = Origins::of(&meta).carried;
-    Ok(continue_run(exec, meta.control, tasks, config)?)
+    continue_call(exec, (&*checkpointer, &thread), (meta, tasks), config).await
 }
 
 /// Continues a graph with a persistent thread if it was started for this task. Otherwise passes the input
@@ -107,54 +101,42 @@ async fn begin_own<S: State>(
     config: &RunOptions,
 ) -> Result<Begin, Stop> {
     let written = exec.state.written(&input);
-    let mut writer = ThreadWriter::new(
-        checkpointer.clone(),
-        thread.clone(),
-        None,
-        config.clock.clone(),
-        exec.graph.mark(None),
-    );
-    writer.snapshot_every = config.snapshot_every;
+    let mut writer = ThreadWriter::new(&exec.graph, checkpointer.clone(), thread.clone(), None, config);
     let last = last_input(&*checkpointer, &thread).await?;
-    let goes_on = last.is_some_and(|input| input.metadata.get(TASK) == config.metadata.get(TASK));
+    let continues = last.is_some_and(|input| input.metadata.get(TASK) == config.metadata.get(TASK));
     let (mut at, mut discarded) = (None, Vec::new());
-    if !goes_on && let Some(head) = memories::head(&*checkpointer, &thread).await? {
+    if !continues && let Some(head) = memories::head(&*checkpointer, &thread).await? {
         at = memories::found(&*checkpointer, &thread, head.id, place).await?;
         writer.branch_before(head.id);
         discarded = head.control.next;
     }
-    if !goes_on && at.is_none() {
+    if !continues && at.is_none() {
         exec.writer = Some(writer);
         require(&exec.state, written, None)?;
         return accept_instead(exec, discarded, input, None, config).await;
     }
     let restored = load(&exec.graph, &checkpointer, &thread, at, written).await?;
     let restored = restored.ok_or_else(|| RunError::EmptyThread { thread: thread.clone() })?;
-    let Restored { meta, head, state, tasks, since_snapshot, unknown, .. } = restored;
-    writer.set_current(head, &meta, since_snapshot, unknown);
-    (exec.writer, exec.state) = (Some(writer), state);
-    exec.show_place();
-    if goes_on {
-        set_memories(exec, &*checkpointer, &thread, &meta, &tasks).await?;
-        exec.show_state();
-        exec.superstep.origins = Origins::of(&meta).carried;
-        return Ok(continue_run(exec, meta.control, tasks, config)?);
+    let (meta, tasks) = exec.move_to(writer, restored);
+    if continues {
+        return continue_call(exec, (&*checkpointer, &thread), (meta, tasks), config).await;
     }
     exec.cx.memories.set_current(&meta, Bound::new());
     accept_instead(exec, discarded, input, Some(meta.control.step), config).await
 }
 
-/// Reads the positions of the called graphs with persistent threads.
-async fn set_memories<S: State>(
-    exec: &Execution<S>,
-    checkpointer: &dyn Checkpointer,
-    thread: &ThreadId,
-    meta: &CheckpointMeta,
-    tasks: &[RestoredTask<S>],
-) -> Result<(), RunError> {
-    let left = left_by(checkpointer, thread, &exec.graph.topology, (meta, tasks), |_| true).await?;
-    exec.cx.memories.set_current(meta, left);
-    Ok(())
+/// Continues the tasks of a called graph, with the positions of the graphs that it called.
+async fn continue_call<S: State>(
+    exec: &mut Execution<S>,
+    (checkpointer, thread): (&dyn Checkpointer, &ThreadId),
+    (meta, tasks): (CheckpointMeta, Vec<RestoredTask<S>>),
+    config: &RunOptions,
+) -> Result<Begin, Stop> {
+    let left = left_by(checkpointer, thread, &exec.graph.topology, (&meta, &tasks), |_| true).await?;
+    exec.cx.memories.set_current(&meta, left);
+    exec.show_state();
+    exec.superstep.origins = Origins::of(&meta).carried;
+    Ok(continue_run(exec, meta.control, tasks, config)?)
 }
 
 fn begin_nowhere<S: State>(
@@ -166,8 +148,8 @@ fn begin_nowhere<S: State>(
         Some(seed) => exec.state = seed,
         None => require(&exec.state, exec.state.written(&input), None)?,
     }
-    if let Some(inside) = &mut exec.nested {
-        inside.answers.drain(..).for_each(|answer| exec.cx.interrupts.put_answer(answer));
+    if let Some(nested) = &mut exec.nested {
+        nested.answers.drain(..).for_each(|answer| exec.cx.interrupts.put_answer(answer));
     }
     accept(exec, input, Control::input(None))
 }

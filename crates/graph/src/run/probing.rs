@@ -254,7 +254,7 @@ impl<S: State> Probing<S> {
             Ok(status) => status,
             Err(Stop::Refused(refused)) => return Ok(Err(refused.error)),
             Err(Stop::Halted) => {
-                return Ok(Err(self.log().error.take().expect("it halts for an error")));
+                return Ok(Err(self.log().error.take().expect("a probe halts only for the error of a task")));
             }
         };
         let (step, mut open) = (exec.superstep.step, Vec::new());

@@ -1,4 +1,4 @@
-//! The observer that replays a stored thread: tasks are given what was recorded, and their results are compared.
+//! The observer that replays a stored thread: tasks get their recorded inputs, and their results are compared.
 //!
 //! Start at [`Replaying`].
 
@@ -158,8 +158,8 @@ impl<S: State> RunObserver<S> for Replaying {
         let handler = expected.and_then(|expected| expected.handler.clone());
         let stored = expected.and_then(|expected| self.stored(run, &progress, expected));
         // A node that leaves by commands needs a target, until the difference is reported.
-        let went = run.graph.nodes[task.node.position()].routes.first();
-        let went = went.map(|route| Box::new(Targets { ends: vec![*route], items: Vec::new() }));
+        let route = run.graph.nodes[task.node.position()].routes.first();
+        let recorded_targets = route.map(|route| Box::new(Targets { ends: vec![*route], items: Vec::new() }));
         let parent = run.cx.scope.parent.as_ref();
         let is_unknown =
             parent.is_some_and(|parent| matches!(parent.mode(task.id, false), ReplayMode::Unknown));
@@ -208,13 +208,13 @@ impl<S: State> RunObserver<S> for Replaying {
             }
             (None, Some(stored)) => {
                 script.took();
-                progress.lost |= went.is_some();
+                progress.lost |= recorded_targets.is_some();
                 stored
             }
             // The caller of this graph has its own update stored.
             (None, None) => return Err(Stop::Halted),
         };
-        *result = TaskResult::Finished(Written { recorded_targets: went, ..stored }, Lookup::None);
+        *result = TaskResult::Finished(Written { recorded_targets, ..stored }, Lookup::None);
         Ok(())
     }
 

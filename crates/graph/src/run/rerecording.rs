@@ -1,4 +1,4 @@
-//! The observer that records a thread again: tasks are given what was recorded of their nodes, and nothing is compared.
+//! The observer that records a thread again: tasks get recorded inputs of their nodes, and nothing is compared.
 //!
 //! Start at [`Rerecording`].
 

@@ -18,7 +18,7 @@ use superstep_engine::Control;
 use superstep_state::{ChannelValue, RawJson, Snapshot, internal::UnknownChannels};
 
 use crate::{
-    CheckpointId, Checkpointer, Durability, RunError, State, ThreadId,
+    CheckpointId, Checkpointer, Durability, RunError, RunOptions, State, ThreadId,
     compiled::{graph::Inner, owner::Mark},
     run::{
         durability::{Queue, UnstoredSuperstep, UnstoredSupersteps, Write, Writes, store_records},
@@ -44,7 +44,7 @@ pub(crate) struct ThreadWriter {
     width: u32,
     since_snapshot: SinceSnapshot,
     /// See [`Thread::snapshot_every`](crate::Thread::snapshot_every).
-    pub(crate) snapshot_every: Option<usize>,
+    snapshot_every: Option<usize>,
     unknown: UnknownChannels,
     /// The ownership mark of the thread.
     mark: Mark,
@@ -75,13 +75,15 @@ pub(crate) trait SnapshotSource: Sync {
 }
 
 impl ThreadWriter {
-    pub(crate) fn new(
+    /// Creates a writer; without a `lease` if the caller has it, or nothing is written.
+    pub(crate) fn new<S: State>(
+        graph: &Inner<S>,
         checkpointer: Arc<dyn Checkpointer>,
         thread: ThreadId,
         lease: Option<Lease>,
-        clock: Arc<dyn Clock>,
-        mark: Mark,
+        config: &RunOptions,
     ) -> Self {
+        let (clock, mark) = (config.clock.clone(), graph.mark(None));
         let (since_snapshot, unknown) = (SinceSnapshot::default(), UnknownChannels::default());
         let keeps_values = checkpointer.keeps_values();
         Self {
@@ -94,7 +96,7 @@ impl ThreadWriter {
             at: None,
             width: 0,
             since_snapshot,
-            snapshot_every: None,
+            snapshot_every: config.snapshot_every,
             unknown,
             marked: mark.metadata(),
             resumed: Map::new(),

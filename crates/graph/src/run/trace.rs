@@ -114,10 +114,7 @@ pub(super) fn repeated(node: &NodeName, failed: Task, error: &(dyn Error + 'stat
 
 /// Returns about how many bytes the updates of a checkpoint have; 0 if nothing listens.
 pub(super) fn bytes(applied: &[AppliedTask]) -> usize {
-    match tracing::enabled!(Level::DEBUG) {
-        true => applied.iter().map(|task| task.update.bytes()).sum(),
-        false => 0,
-    }
+    if tracing::enabled!(Level::DEBUG) { applied.iter().map(|task| task.update.bytes()).sum() } else { 0 }
 }
 
 /// Emits that a checkpoint was stored, or is about to be with another durability than `Sync`.
