@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 mod book;
 mod circles;
+mod impls;
 mod lists;
 mod packages;
 mod roots;

@@ -1,4 +1,4 @@
-//! The store of a node whose calls are observed.
+//! The calls of nodes to their [`Cx`] and their store, as an observer receives them.
 
 use std::sync::Arc;
 
@@ -47,5 +47,29 @@ impl Store for ObservedStore {
 
     fn sweep(&self) -> BoxFuture<'_, Result<usize, StoreError>> {
         Box::pin(self.observed(async { self.store.sweep().await }))
+    }
+}
+
+impl Cx {
+    fn at<'a>(&'a self, place: &'static str, name: &'a str) -> CxCall<'a> {
+        CxCall { path: self.path(), node: self.node(), place, name }
+    }
+
+    pub(crate) fn is_observed(&self) -> bool {
+        self.0.run.scope.config.call_observer.is_some()
+    }
+
+    /// Reports a call that does not wait.
+    pub(crate) fn passes(&self, place: &'static str, name: &str) {
+        if let Some(observer) = &self.0.run.scope.config.call_observer {
+            observer.passes(self.at(place, name));
+        }
+    }
+
+    /// Reports a place where the node can wait.
+    pub(crate) async fn waits(&self, place: &'static str, name: &str) {
+        if let Some(observer) = &self.0.run.scope.config.call_observer {
+            observer.waits(self.at(place, name)).await;
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use superstep_checkpoint::{CheckpointMeta, IntoShared, Source, TaskRecord, internal::input_metadata};
 
-use super::replay::{Replay, ReplayError};
+use super::{Replay, ReplayError};
 use crate::{
     Checkpointer, OnUnfinished, RunError, RunOptions, State,
     compiled::graph::Backends,
@@ -15,7 +15,7 @@ use crate::{
         replay_script::is_input,
         supply::{RecordedSupply, SuppliedTask},
     },
-    run::rerecord::rerecord,
+    run::root_run::rerecord,
 };
 
 /// The number of supersteps that a run may have beyond those of the recorded thread.
@@ -26,7 +26,7 @@ impl<S: State> Replay<S> {
     /// would have made it, to replace a stored case after a deliberate change.
     ///
     /// No effect is repeated. Each task gets the recorded results, answers and times of its node, in the order in which the node ran,
-    /// also if its state, its prompt or its question is another one. The ids and times of checkpoints are those of the recorded ones
+    /// even if its state, its prompt or its question is another one. The ids and times of checkpoints are those of the recorded ones
     /// as long as the supersteps are. [`from`](Self::from) and [`to`](Self::to) may limit it to some of the inputs, to continue a
     /// thread of `target` with a graph of another configuration. Live nodes have no effect here.
     ///
