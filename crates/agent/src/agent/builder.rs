@@ -11,7 +11,7 @@ use superstep_llm::{
     retries::{JitterSource, Retrying, seeded_jitter},
     snapshots::Snapshots,
     spill::Spill,
-    tokens::{TokenCounter, default_counter},
+    tokens::TokenCounter,
     toolset::{RegistryError, ToolSource},
 };
 
@@ -25,33 +25,19 @@ use crate::{
         tool_sources::ToolSources,
     },
     graph::react_graph_as,
-    hooks::{
-        Hooks, Steps,
-        tool_check::{OnToolCheck, OnToolError},
-    },
+    hooks::{Hooks, Steps},
 };
 
 /// Builds an [`Agent`].
 #[derive(Clone)]
 pub struct AgentBuilder {
-    models: Models,
+    /// The dependencies of the nodes, with the models as they were given. They have no tools, knowledge, sub-agents and
+    /// configuration yet.
+    pub(crate) deps: AgentDeps,
     fallbacks: Vec<Arc<dyn ChatModel>>,
     pub(crate) tools: Vec<Arc<dyn Tool>>,
-    tool_sources: Vec<Arc<dyn ToolSource>>,
-    replay_tools: ReplayTools,
     sub_agents: Vec<SubAgent>,
-    approvals: Approvals,
-    trust: Option<Arc<dyn Trust>>,
-    memory: Option<MemoryTrigger>,
-    pub(crate) history: Option<Arc<dyn TurnHistory>>,
     knowledge: Vec<Arc<dyn Knowledge>>,
-    spill: Option<Arc<dyn Spill>>,
-    snapshots: Option<Arc<dyn Snapshots>>,
-    pub(crate) hooks: Hooks,
-    pub(crate) check: Option<OnToolCheck>,
-    steps: Option<Arc<dyn Steps>>,
-    pub(crate) on_tool_error: Option<OnToolError>,
-    counter: Arc<dyn TokenCounter>,
     /// The configuration; `None` for the preset `default`, or that of a facade.
     pub(crate) config: Option<ReactConfig>,
     max_steps: Option<u32>,
@@ -64,7 +50,7 @@ pub struct AgentBuilder {
 
 impl fmt::Debug for AgentBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentBuilder").field("model", &self.models.main.name()).finish_non_exhaustive()
+        f.debug_struct("AgentBuilder").field("model", &self.deps.models.main.name()).finish_non_exhaustive()
     }
 }
 
@@ -121,7 +107,7 @@ impl AgentBuilder {
     /// Sets the model for summaries; a small model suffices. Defaults to the main model.
     #[must_use]
     pub fn compaction_model(mut self, model: impl ChatModel + 'static) -> Self {
-        self.models.compaction = Some(Arc::new(model));
+        self.deps.models.compaction = Some(Arc::new(model));
         self
     }
 
@@ -143,14 +129,15 @@ impl AgentBuilder {
     /// begins.
     #[must_use]
     pub fn tool_source(mut self, source: impl IntoShared<dyn ToolSource>) -> Self {
-        self.tool_sources.push(source.into_shared());
+        self.deps.sources.push(source.into_shared());
         self
     }
 
     /// Sets the source tools that a replay uses. Defaults to those that the thread recorded.
     #[must_use]
-    pub fn replay_tools(self, replay_tools: ReplayTools) -> Self {
-        Self { replay_tools, ..self }
+    pub fn replay_tools(mut self, replay_tools: ReplayTools) -> Self {
+        self.deps.replay_tools = replay_tools;
+        self
     }
 
     /// Adds an agent that the model calls as a tool. Its costs count as this agent's; its approvals become
@@ -163,42 +150,48 @@ impl AgentBuilder {
 
     /// Sets the approver of tool calls. Without one, calls that require approval are denied.
     #[must_use]
-    pub fn approver(self, approver: impl Approver + 'static) -> Self {
-        Self { approvals: Approvals::Ask(Arc::new(approver)), ..self }
+    pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
+        self.deps.approvals = Approvals::Ask(Arc::new(approver));
+        self
     }
 
     /// Interrupts the turn before calls that require approval, until the run is resumed with an
     /// [`Approval`](crate::Approval) as the answer to each call's interrupt, whose key is the call's id.
     /// Requires a checkpointer.
     #[must_use]
-    pub fn approve_by_interrupt(self) -> Self {
-        Self { approvals: Approvals::Interrupt, ..self }
+    pub fn approve_by_interrupt(mut self) -> Self {
+        self.deps.approvals = Approvals::Interrupt;
+        self
     }
 
     /// Sets which stored grants and approvals of a thread are valid, for databases from an untrusted source.
     /// Defaults to all.
     #[must_use]
-    pub fn trust(self, trust: impl Trust + 'static) -> Self {
-        Self { trust: Some(Arc::new(trust)), ..self }
+    pub fn trust(mut self, trust: impl Trust + 'static) -> Self {
+        self.deps.trust = Some(Arc::new(trust));
+        self
     }
 
     /// Runs every call that requires approval, like a rule that allows it; see [`Approvals::Allow`].
     #[must_use]
-    pub fn approve_all(self) -> Self {
-        Self { approvals: Approvals::Allow, ..self }
+    pub fn approve_all(mut self) -> Self {
+        self.deps.approvals = Approvals::Allow;
+        self
     }
 
     /// Sets the long-term memory: memory requests of users are stored in it, and [`ReactConfig::retrieve`]
     /// configures the search.
     #[must_use]
-    pub fn memory(self, memory: MemoryTrigger) -> Self {
-        Self { memory: Some(memory), ..self }
+    pub fn memory(mut self, memory: MemoryTrigger) -> Self {
+        self.deps.memory = Some(memory);
+        self
     }
 
     /// Sets the history in which each ended turn is stored; adds the node `record` to the graph.
     #[must_use]
-    pub fn history(self, history: impl TurnHistory + 'static) -> Self {
-        Self { history: Some(Arc::new(history)), ..self }
+    pub fn history(mut self, history: impl TurnHistory + 'static) -> Self {
+        self.deps.history = Some(Arc::new(history));
+        self
     }
 
     /// Adds a knowledge that is searched for each new user message, if [`ReactConfig::retrieve`] is set.
@@ -211,34 +204,39 @@ impl AgentBuilder {
     /// Sets the storage for the full text of truncated tool results; see
     /// [`Truncate::spill`](crate::config::Truncate::spill).
     #[must_use]
-    pub fn spill(self, spill: impl IntoShared<dyn Spill>) -> Self {
-        Self { spill: Some(spill.into_shared()), ..self }
+    pub fn spill(mut self, spill: impl IntoShared<dyn Spill>) -> Self {
+        self.deps.spill = Some(spill.into_shared());
+        self
     }
 
     /// Sets the file snapshots, taken before and after each round of tools; see
     /// [`FileChanges`](superstep_llm::snapshots::FileChanges).
     #[must_use]
-    pub fn snapshots(self, snapshots: impl IntoShared<dyn Snapshots>) -> Self {
-        Self { snapshots: Some(snapshots.into_shared()), ..self }
+    pub fn snapshots(mut self, snapshots: impl IntoShared<dyn Snapshots>) -> Self {
+        self.deps.snapshots = Some(snapshots.into_shared());
+        self
     }
 
     /// Sets the hooks before and after model calls and tool calls.
     #[must_use]
-    pub fn hooks(self, hooks: Hooks) -> Self {
-        Self { hooks, ..self }
+    pub fn hooks(mut self, hooks: Hooks) -> Self {
+        self.deps.hooks = hooks;
+        self
     }
 
     /// Sets the implementation of model calls and tool calls, in place of calling the model and running the
     /// tool.
     #[must_use]
-    pub fn steps(self, steps: impl Steps + 'static) -> Self {
-        Self { steps: Some(Arc::new(steps)), ..self }
+    pub fn steps(mut self, steps: impl Steps + 'static) -> Self {
+        self.deps.steps = Some(Arc::new(steps));
+        self
     }
 
-    /// Sets the token counter of requests; defaults to [`default_counter`].
+    /// Sets the token counter of requests; defaults to [`default_counter`](superstep_llm::tokens::default_counter).
     #[must_use]
-    pub fn counter(self, counter: impl IntoShared<dyn TokenCounter>) -> Self {
-        Self { counter: counter.into_shared(), ..self }
+    pub fn counter(mut self, counter: impl IntoShared<dyn TokenCounter>) -> Self {
+        self.deps.counter = counter.into_shared();
+        self
     }
 
     /// Sets the configuration.
@@ -247,6 +245,7 @@ impl AgentBuilder {
         Self { config: Some(config), ..self }
     }
 
+    // Before or after `config`, so that a shared configuration or a preset can be changed in one point.
     /// Sets the system prompt, overriding that of the configuration.
     #[must_use]
     pub fn system_prompt(self, prompt: impl Into<String>) -> Self {
@@ -292,9 +291,10 @@ impl AgentBuilder {
     /// configuration: without approver, memory, history and hooks.
     #[must_use]
     pub fn with_only(self, tools: Vec<Arc<dyn Tool>>, config: ReactConfig) -> Self {
-        let Self { models, fallbacks, counter, checkpointer, jitter, .. } = self;
-        let bare = Agent::builder(models.main.clone());
-        Self { models, fallbacks, counter, checkpointer, jitter, tools, config: Some(config), ..bare }
+        let Self { fallbacks, checkpointer, jitter, .. } = self;
+        let mut bare = Agent::builder(self.deps.models.main.clone());
+        (bare.deps.models, bare.deps.counter) = (self.deps.models, self.deps.counter);
+        Self { fallbacks, checkpointer, jitter, tools, config: Some(config), ..bare }
     }
 
     /// Returns the configuration set with [`config`](Self::config); the preset `default` if none was set.
@@ -341,78 +341,41 @@ impl AgentBuilder {
     /// # Errors
     /// Those of [`build`](Self::build), except for compiling a graph.
     pub fn deps(self) -> Result<AgentDeps, AgentError> {
-        let Self {
-            models,
-            fallbacks,
-            tools,
-            tool_sources: sources,
-            replay_tools,
-            sub_agents,
-            approvals,
-            trust,
-            memory,
-            history,
-            knowledge,
-            spill,
-            snapshots,
-            hooks,
-            check,
-            steps,
-            on_tool_error,
-            counter,
-            jitter,
-            ..
-        } = self;
         let mut config = self.config.unwrap_or_default();
         config.limit.max = self.max_steps.unwrap_or(config.limit.max);
         config.system_prompt = self.system_prompt.unwrap_or(config.system_prompt);
         config.permissions = self.permissions.unwrap_or(config.permissions);
         check_config(&config)?;
         let mut registry = ToolRegistry::new();
-        for tool in tools {
+        for tool in self.tools {
             registry.insert(tool)?;
         }
         let mut by_name = BTreeMap::new();
-        for agent in sub_agents {
+        for agent in self.sub_agents {
             registry.insert(Arc::new(agent.clone()))?;
             by_name.insert(agent.spec().name.clone(), agent);
         }
+        let mut sources = self.deps.sources;
         let sourced: Vec<_> = sources.iter().map(|source| source.tools()).collect();
         let names = registry.names().chain(sourced.iter().flat_map(|tools| tools.names()));
         // Later additions of a source cannot fail: a name stays with its first owner.
         if let Some(name) = first_repeated(names.chain([&*config.finish.tool]).collect()) {
             return Err(RegistryError::Duplicate { name: name.to_owned() }.into());
         }
-        let retrying = |model| Retrying::new(model, config.retry).with_jitter(jitter.clone());
-        let main = retrying(models.main).with_fallbacks(fallbacks);
+        if !sources.is_empty() {
+            sources = vec![Arc::new(ToolSources::new(sources))];
+        }
+        let retrying = |model| Retrying::new(model, config.retry).with_jitter(self.jitter.clone());
+        let main = retrying(self.deps.models.main).with_fallbacks(self.fallbacks);
         if let Some(name) = first_repeated(main.names()) {
             return Err(AgentError::ModelName { name: name.to_owned() });
         }
-        let compaction = models.compaction.map(|model| Arc::new(retrying(model)) as Arc<dyn ChatModel>);
+        let compaction =
+            self.deps.models.compaction.map(|model| Arc::new(retrying(model)) as Arc<dyn ChatModel>);
         let models = Models { main: Arc::new(main), compaction };
-        let deps = AgentDeps::new(models, registry, config);
-        let sources: Vec<Arc<dyn ToolSource>> = match sources.is_empty() {
-            true => sources,
-            false => vec![Arc::new(ToolSources::new(sources))],
-        };
-        Ok(AgentDeps {
-            sources,
-            replay_tools,
-            approvals,
-            trust,
-            memory,
-            history,
-            knowledge: knowledge.into(),
-            spill,
-            snapshots,
-            hooks,
-            check,
-            steps,
-            on_tool_error,
-            counter,
-            sub_agents: Arc::new(by_name),
-            ..deps
-        })
+        let AgentDeps { models, tools, config, .. } = AgentDeps::new(models, registry, config);
+        let (knowledge, sub_agents) = (self.knowledge.into(), Arc::new(by_name));
+        Ok(AgentDeps { models, tools, config, sources, knowledge, sub_agents, ..self.deps })
     }
 }
 
@@ -437,24 +400,11 @@ impl Agent {
     /// the model need not.
     pub fn builder(model: impl ChatModel + 'static) -> AgentBuilder {
         AgentBuilder {
-            models: Arc::new(model).into(),
+            deps: AgentDeps::new(Arc::new(model), ToolRegistry::new(), ReactConfig::default()),
             fallbacks: Vec::new(),
             tools: Vec::new(),
-            tool_sources: Vec::new(),
-            replay_tools: ReplayTools::default(),
             sub_agents: Vec::new(),
-            approvals: Approvals::Deny,
-            trust: None,
-            memory: None,
-            history: None,
             knowledge: Vec::new(),
-            spill: None,
-            snapshots: None,
-            hooks: Hooks::default(),
-            check: None,
-            steps: None,
-            on_tool_error: None,
-            counter: default_counter(),
             config: None,
             max_steps: None,
             system_prompt: None,

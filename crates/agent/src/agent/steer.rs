@@ -4,6 +4,8 @@
 
 use superstep_graph::{RunError, State, Thread, ThreadId};
 
+// The message would wait for a turn that has not been started. A turn that ends at that moment may still leave one behind; the next turn
+// reads it first.
 /// Sends a message to the agent that runs on the thread. It reads the message before its next model
 /// call, as a user message after the results of the current round.
 ///

@@ -191,6 +191,9 @@ impl<S: HasAgent> AgentThread<S> {
         self.thread.step_limit_at_least(self.agent.most_supersteps)
     }
 
+    // The graph of a turn that was cancelled or had no model is finished, yet the caller wants to try again: a fork from before the last
+    // model call repeats the same request. Its partial response is dropped, so that the model reads no half sentence as its own; a user
+    // who sends a new message instead has read that half, and the model receives it as well.
     /// Returns the handle of the graph's thread at the checkpoint from which [`resume`](Self::resume) continues.
     ///
     /// # Errors

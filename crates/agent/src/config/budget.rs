@@ -16,6 +16,7 @@ pub struct Budget {
     pub tokens: Option<u64>,
     /// Maximum number of executed tool calls.
     pub tool_calls: Option<u32>,
+    // Waits count: a stopped process, an open question and a night between two runs look alike to the next one.
     /// Maximum time since the turn began in milliseconds, including waits for approvals. Tool and model calls
     /// that exceed it are stopped. A [reserved](Self::reserve_final) call may take a quarter of it in
     /// addition.

@@ -8,6 +8,9 @@ use superstep_llm::{
     text::{printable, printable_line},
 };
 
+// The result of a failed call begins with `Error` and states what to do. Messages have no status beside their text, because the wire
+// has none.
+
 /// The result of a call of an unknown tool; `names` are the known ones.
 pub(crate) fn unknown_tool<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
     let names = names.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
@@ -94,9 +97,10 @@ pub(crate) fn bad_answer(problem: &str) -> String {
 /// Formats the question around a tool's question.
 pub(crate) fn question(tool: &str, args: &Value, asked: &ToolQuestion, repeatable: bool) -> String {
     let ToolQuestion { from, message, schema } = asked;
-    let harm = match repeatable {
-        true => "The tool says that repeating a call does no harm.",
-        false => "What it did before it asked may be done twice.",
+    let harm = if repeatable {
+        "The tool says that repeating a call does no harm."
+    } else {
+        "What it did before it asked may be done twice."
     };
     let (from, message) =
         (printable_line(from), message.lines().map(|line| format!("  | {line}\n")).collect::<String>());

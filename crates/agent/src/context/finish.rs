@@ -48,6 +48,8 @@ impl<'a> Finishing<'a> {
         }
     }
 
+    // Not in the registry: its parameters are those of the turn, and it needs no approval and counts neither as a step, nor for the
+    // budget, nor as a loop.
     /// Returns the tool whose call ends the turn, if it ends that way.
     pub(crate) fn tool(&self) -> Option<ToolSpec> {
         let by_tool = match self.schema {
@@ -126,9 +128,8 @@ impl<'a> Finishing<'a> {
         if !own_response && text.is_none() {
             fields.remove(RESPONSE);
         }
-        let output = self.schema.map(|schema| match wraps(schema) {
-            true => fields.remove(RESULT).unwrap_or_default(),
-            false => Value::Object(fields),
+        let output = self.schema.map(|schema| {
+            if wraps(schema) { fields.remove(RESULT).unwrap_or_default() } else { Value::Object(fields) }
         });
         let whole = || output.as_ref().map(Value::to_string).unwrap_or_default();
         Finished {

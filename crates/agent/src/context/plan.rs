@@ -327,6 +327,7 @@ impl<'a> Plan<'a> {
 }
 
 impl Consolidation {
+    // Some providers reject messages with calls in a request without tools.
     /// Creates the summary request. It offers no tools and contains the conversation as text, so that the model
     /// does not follow instructions in it.
     pub(crate) fn request(&self) -> Request {
@@ -343,6 +344,7 @@ impl Consolidation {
     }
 }
 
+// A view that just fits is too large again after the next message, and every change costs the provider's prompt cache.
 fn is_gain(before: u64, after: u64, min_gain: f64) -> bool {
     before.saturating_sub(after) >= share(before, min_gain).max(1)
 }

@@ -50,6 +50,8 @@ pub(crate) fn named(context: &Value) -> Option<&Path> {
     context.get(KEY)?.as_str().map(Path::new)
 }
 
+// A tool does more than calls: it reports the subject of an argument, its approval question, and whether it changes files. With the folder
+// as an argument of each, a tool that forgot it would match a rule in one folder and write in another.
 impl AgentDeps {
     /// Binds the dependencies to the folder of the turn.
     ///

@@ -55,7 +55,7 @@ impl ReActAgent {
     /// Those of [`AgentBuilder::build`].
     pub fn new(name: impl Into<String>, mut agent: AgentBuilder) -> Result<Self, AgentError> {
         agent.checkpointer.get_or_insert_with(|| Arc::new(MemoryCheckpointer::new()));
-        let hooks = agent.hooks.clone();
+        let hooks = agent.deps.hooks.clone();
         let facade = Facade::new(agent, ReactConfig::agentscope)?;
         Ok(Self { name: name.into(), facade, hooks, display: None })
     }

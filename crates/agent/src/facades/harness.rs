@@ -115,9 +115,9 @@ impl<M> AgentLoop<M> {
         C: Future<Output = Result<(), String>> + Send + 'static,
     {
         let on_error: Arc<OnError> = Arc::new(on_error);
-        agent.check = Some(Arc::new(move |check| Box::pin(on_tool_check(check))));
+        agent.deps.check = Some(Arc::new(move |check| Box::pin(on_tool_check(check))));
         let on_tool_error = on_error.clone();
-        agent.on_tool_error = Some(Arc::new(move |failure| on_tool_error(failure, "tool")));
+        agent.deps.on_tool_error = Some(Arc::new(move |failure| on_tool_error(failure, "tool")));
         Ok(Self {
             facade: Facade::new(agent, ReactConfig::harness)?,
             on_build_context: Arc::new(move |msg, history| Box::pin(on_build_context(msg, history))),

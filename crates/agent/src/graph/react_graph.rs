@@ -139,6 +139,7 @@ pub fn add_retrieve<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) ->
     add_node(graph, "retrieve", deps.clone(), retrieve)
 }
 
+// Nothing in a generic `react_graph(deps).compile()` would name the state, and a function has no default for a type.
 /// Returns the agent graph: `init_state → memory_trigger → agent ⇄ tools → finalize`, and the optional nodes
 /// that are configured.
 #[track_caller]

@@ -28,6 +28,38 @@ pub(super) struct Accepted {
     pub(super) update: AgentStateUpdate,
 }
 
+/// The form of a response, which decides what follows it.
+enum Form {
+    /// It has calls.
+    Calls,
+    /// The provider withheld it, completely or partially.
+    Withheld(AgentOutcome),
+    /// The beginning of a text, whose continuation is requested.
+    Begun,
+    /// A text that broke off, and is not continued.
+    BrokenOff,
+    /// A text that only repeats the end of the one that it continues. That is no progress, whatever the model thought
+    /// before it.
+    Repetition,
+    /// A text that is accepted as it is, even if it was truncated.
+    Text,
+}
+
+impl Form {
+    fn of(config: &ReactConfig, state: &AgentState, message: &MessageData, finish: &FinishReason) -> Self {
+        let text = message.content.trim();
+        let repeats = |begun: &Message| begun.content.trim_end().ends_with(text);
+        let is_cut = *finish == FinishReason::Length && !text.is_empty();
+        match config.length {
+            _ if !message.tool_calls.is_empty() => Self::Calls,
+            _ if is_cut && state.continued_message().is_some_and(repeats) => Self::Repetition,
+            LengthPolicy::Continue { max, .. } if is_cut && state.answer.continuations < max => Self::Begun,
+            LengthPolicy::Continue { .. } if is_cut => Self::BrokenOff,
+            _ => withheld(finish).map_or(Self::Text, Self::Withheld),
+        }
+    }
+}
+
 /// Accepts a response as a message, as a part of one, or rejects it.
 pub(super) fn accept(
     config: &ReactConfig,
@@ -39,16 +71,17 @@ pub(super) fn accept(
 ) -> Accepted {
     let Response { message, finish, .. } = response;
     let mut message = message.into_data();
-    let cut_off = matches!(finish, FinishReason::Length | FinishReason::ContentFilter);
-    let refuses = finish == FinishReason::Refusal;
     let says_nothing = message.content.trim().is_empty();
     let is_empty = says_nothing && message.tool_calls.is_empty();
-    let begun = state.messages.last().filter(|_| state.answer.continuing);
-    if let (EmptyPolicy::Retry { max, then, .. }, true, None) = (&config.empty, is_empty, begun)
+    if let EmptyPolicy::Retry { max, then, .. } = config.empty
+        && is_empty
+        && state.continued_message().is_none()
         && withheld(&finish).is_none()
     {
-        return discard(state, *max, *then, call);
+        return discard(state, max, then, call);
     }
+    let cut_off = matches!(finish, FinishReason::Length | FinishReason::ContentFilter);
+    let refuses = finish == FinishReason::Refusal;
     let mut update = AgentState::update().llm_calls(state.llm_calls + 1);
     if !call.tools || refuses {
         // No tools were offered, or they were refused. Calls in the response must not lead to the tools, except
@@ -59,88 +92,54 @@ pub(super) fn accept(
         message.tool_calls = replies;
         update = update.ignored_tool_calls(others);
     }
-    let has_calls = !message.tool_calls.is_empty();
-    // Repeating the same text is no progress, whatever the model thought before it.
-    let repeats = finish == FinishReason::Length
-        && !(has_calls || says_nothing)
-        && begun.is_some_and(|begun| begun.content.trim_end().ends_with(message.content.trim()));
-    if repeats {
+    let form = Form::of(config, state, &message, &finish);
+    if let Form::Repetition = form {
         message.content.clear();
         message.reasoning.clear();
     }
-    let mut message = whole(message, begun, cx);
-    let mut reason = if call.completes && !says_nothing { StopReason::Done } else { call.reason.clone() };
-    let mut continuing = false;
-    if cut_off && !has_calls {
-        match after_cut(config, state, &finish, says_nothing, repeats) {
-            AfterCut::Continue => continuing = true,
-            AfterCut::End => reason = AgentOutcome::Length.into(),
-            AfterCut::Accept if finish == FinishReason::Length => {
-                emit(cx, || AgentEvent::TruncatedAnswer {});
-            }
-            AfterCut::Accept => {}
-        }
-    }
-    let withheld = withheld(&finish).filter(|_| !has_calls);
-    reason = withheld.map_or(reason, StopReason::from);
+    let mut message = whole(message, state.continued_message(), cx);
+    let reason = match form {
+        Form::Withheld(outcome) => outcome.into(),
+        Form::BrokenOff | Form::Repetition => AgentOutcome::Length.into(),
+        Form::Calls | Form::Begun | Form::Text if call.completes && !says_nothing => StopReason::Done,
+        Form::Calls | Form::Begun | Form::Text => call.reason.clone(),
+    };
     let ends = !reason.is_done();
-    if !continuing && ends {
+    if ends && !matches!(form, Form::Begun) {
         update = update.stop_reason(reason);
     }
+    if finish == FinishReason::Length && matches!(form, Form::Text) {
+        emit(cx, || AgentEvent::TruncatedAnswer {});
+    }
     let before = state.answer;
-    let answer = LastAnswer {
-        cut_off,
+    let is_call = matches!(form, Form::Calls);
+    let refused = match spent.exhausts(&config.budget) {
+        Some(_) => Some(Refusal::Budget),
+        // A reply by call in the call without tools is no step.
+        None => (call.last || !call.tools && is_call).then_some(Refusal::StepLimit),
+    };
+    let answer = LastAnswer { cut_off, refused, continuing: false, again: false, empty: 0, ..before };
+    let answer = match form {
+        Form::Begun => LastAnswer {
+            continuing: true,
+            again: true,
+            continuations: before.continuations + 1,
+            empty: before.empty,
+            ..answer
+        },
         // The reason for a call without tools applies until its response is complete.
-        cut_rounds: match (cut_off && has_calls, continuing) {
-            (true, _) => before.cut_rounds + 1,
-            (false, true) => before.cut_rounds,
-            (false, false) => 0,
-        },
-        continuing,
-        continuations: before.continuations + u32::from(continuing),
-        empty: if continuing { before.empty } else { 0 },
-        again: continuing,
-        refused: match spent.exhausts(&config.budget) {
-            Some(_) => Some(Refusal::Budget),
-            // A reply by call in the call without tools is no step.
-            None => (call.last || !call.tools && has_calls).then_some(Refusal::StepLimit),
-        },
-        ..before
+        Form::Calls if cut_off => LastAnswer { cut_rounds: before.cut_rounds + 1, ..answer },
+        _ => LastAnswer { cut_rounds: 0, ..answer },
     };
     let mut parts = Parts { answer, update, calls: message.tool_calls, reminder: None, stopped: false };
-    if !continuing && !has_calls && withheld.is_none() {
+    if let Form::Text | Form::BrokenOff | Form::Repetition = form {
         parts = parts.with_text(config, state, call, &message.content, cx);
     }
     let Parts { answer, update, calls, reminder, stopped } = parts;
     message.tool_calls = calls;
     let is_reply = message.tool_calls.is_empty() && !answer.again && !ends && !stopped;
+    let repeats = matches!(form, Form::Repetition);
     Accepted { message: Some(message.into()), repeats, reminder, answer, is_reply, update }
-}
-
-/// The handling of a truncated response without calls.
-enum AfterCut {
-    /// Request the continuation.
-    Continue,
-    /// End the turn.
-    End,
-    /// Accept it unchanged.
-    Accept,
-}
-
-fn after_cut(
-    config: &ReactConfig,
-    state: &AgentState,
-    finish: &FinishReason,
-    says_nothing: bool,
-    repeats: bool,
-) -> AfterCut {
-    match config.length {
-        LengthPolicy::Continue { .. } if repeats => AfterCut::End,
-        LengthPolicy::Continue { max, .. } if *finish == FinishReason::Length && !says_nothing => {
-            if state.answer.continuations < max { AfterCut::Continue } else { AfterCut::End }
-        }
-        _ => AfterCut::Accept,
-    }
 }
 
 /// The parts of a response that the meaning of its text changes.
@@ -249,8 +248,7 @@ pub(super) fn partial_message(
     if !keeps || (says_nothing && partial.tool_calls.is_empty()) {
         return None;
     }
-    let begun = state.messages.last().filter(|_| state.answer.continuing);
-    Some(whole(MessageData { interrupted: true, ..partial }, begun, cx).into())
+    Some(whole(MessageData { interrupted: true, ..partial }, state.continued_message(), cx).into())
 }
 
 /// Converts a complete call to its record in the histories.

@@ -6,7 +6,6 @@ use superstep_graph::{Cx, NodeError, State};
 use superstep_llm::{Message, ToolRegistry};
 
 use super::{
-    budget::of_turn,
     fit_request::{RequestSpace, summary_due},
     loops,
     model_turn::{PlannedCall, stop},
@@ -28,9 +27,8 @@ pub(crate) async fn agent(
     state: AgentState,
     cx: Cx,
 ) -> Result<AgentStateUpdate, NodeError> {
-    let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps };
     let own = deps.tools.clone();
-    let (deps, offered) = deps.of_now(&state, &cx).await;
+    let (deps, offered) = deps.refreshed(&state, &cx).await;
     let update = match summary_due(&deps, &state, &cx) {
         Some(update) => update,
         None => {
@@ -53,18 +51,18 @@ async fn step(
     state: &AgentState,
     cx: &Cx,
 ) -> Result<AgentStateUpdate, NodeError> {
-    let call = match check(deps, state, cx)? {
-        Continue(call) => call,
+    let next = match check(deps, state, cx)? {
+        Continue(next) => next,
         Break(update) => return Ok(update),
     };
     let Steered { messages, last } = steered(state, cx).await?;
     let new: Vec<Message> = synthetic(deps, state, cx).into_iter().chain(messages).collect();
-    let room = match RequestSpace::make(deps, state, &new, cx) {
-        Ok(room) => room,
+    let space = match RequestSpace::make(deps, state, &new, cx) {
+        Ok(space) => space,
         Err(failure) => return Ok(stop(AgentOutcome::LlmError).error(failure)),
     };
-    let sent = request(deps, state, &room.view, &call, (system, &new));
-    let call = PlannedCall { deps, own, state, cx, call, room, new, steered: last, warned: false };
+    let sent = request(deps, state, &space.view, &next, (system, &new));
+    let call = PlannedCall { deps, own, state, cx, next, space, new, steered: last, warned: false };
     // Boxed, because the future of a node is moved several times before it starts.
     Ok(Box::pin(call.run(sent)).await?)
 }

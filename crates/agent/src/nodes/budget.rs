@@ -29,6 +29,11 @@ pub(super) fn of_turn(config: Arc<ReactConfig>, state: &AgentState) -> Arc<React
     }
 }
 
+/// Returns the time that the turn has left, if its budget limits it.
+pub(super) fn time_left(config: &ReactConfig, state: &AgentState, cx: &Cx) -> Option<Duration> {
+    Some(config.budget.wall?.saturating_sub(Spent::of(state, cx.now_ms()).time))
+}
+
 /// Waits until this time is over; forever without one.
 pub(super) async fn expired(patience: Option<Duration>) {
     match patience {

@@ -8,8 +8,7 @@ use crate::AgentState;
 
 /// Returns the id of the message written in this task: a new one, or that of the continued message.
 pub(super) fn message_id(state: &AgentState, cx: &Cx) -> String {
-    let begun = state.messages.last().filter(|_| state.answer.continuing);
-    begun.map_or_else(|| cx.id("message"), |begun| begun.id.clone())
+    state.continued_message().map_or_else(|| cx.id("message"), |begun| begun.id.clone())
 }
 
 /// Emits the final state of a streamed message with `calls` tool calls. Its pieces are void if `is_void`, or if calls were removed.

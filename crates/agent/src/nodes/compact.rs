@@ -9,9 +9,9 @@ use tokio::task::coop::consume_budget;
 
 use super::{
     attempts::{Attempts, ModelTokens},
-    budget::{Spent, expired, of_turn, warned},
+    budget::{expired, time_left, warned},
     fit_request::{compacted, may_summarise, newest},
-    model_call::by_model,
+    model_call::with_usage,
     model_turn::is_guessed,
     recorded_response::Print,
     request_changes,
@@ -29,17 +29,16 @@ use crate::{
 
 /// Reduces the next request. A failed summary is not an error: then the remaining layers apply.
 pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
-    let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps };
-    let (deps, offered) = deps.of_now(&state, &cx).await;
+    let (deps, offered) = deps.refreshed(&state, &cx).await;
     let meter = Meter::new(&deps, &state);
-    let mut room = LatestView { state: state.clone(), changed: None, unsent: meter.unsent() };
-    room.state.context.due = false;
+    let mut latest = LatestView { state: state.clone(), changed: None, unsent: meter.unsent() };
+    latest.state.context.due = false;
     let mut update = AgentState::update();
     if let Some(offered) = offered {
         update = update.offered(offered);
     }
     if cx.noted("cancelled", cx.cancel().is_cancelled()) {
-        return update.context(room.state.context);
+        return update.context(latest.state.context);
     }
     let summaries = may_summarise(&deps, &state, &cx);
     if let Step::Consolidate(consolidation) = plan(meter, &state, summaries) {
@@ -49,7 +48,7 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
         let summed: RecordedSummary = cx.recorded("summary", || ask(&deps, &state, request, &cx)).await;
         update = summed.count(update, &deps, &state, &sent);
         let text = match summed.end {
-            End::Cancelled => return update.context(room.state.context),
+            End::Cancelled => return update.context(latest.state.context),
             End::Failed => None,
             End::Said { message, .. } => Some(message.content.trim().to_owned()),
         };
@@ -57,11 +56,11 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
         let failed = text.is_none();
         match text.and_then(|text| consolidation.with(&text, meter)) {
             Some(change) => {
-                room.take(change);
-                room.state.context.ineffective = 0;
+                latest.take(change);
+                latest.state.context.ineffective = 0;
             }
             None => {
-                let view = &mut room.state.context;
+                let view = &mut latest.state.context;
                 let most = deps.config.context.breaker.max_ineffective;
                 view.ineffective = view.ineffective.saturating_add(1);
                 view.paused = view.ineffective >= most;
@@ -69,24 +68,24 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
                     emit(&cx, || AgentEvent::CompactionPaused {});
                 } else if !failed {
                     // A summary that is too long may be shorter the next time.
-                    return update.context(room.state.context);
+                    return update.context(latest.state.context);
                 }
             }
         }
     }
-    match plan(meter, &room.state, false) {
-        Step::Change(change) => room.take(change),
+    match plan(meter, &latest.state, false) {
+        Step::Change(change) => latest.take(change),
         // The agent reports it.
-        Step::NoRoom { .. } => return update.context(room.state.context),
-        Step::TooLarge(over) => room.state.context.over = over,
+        Step::NoRoom { .. } => return update.context(latest.state.context),
+        Step::TooLarge(over) => latest.state.context.over = over,
         Step::Send | Step::Consolidate(_) => {}
     }
-    if let Some(change) = &room.changed {
+    if let Some(change) = &latest.changed {
         emit(&cx, || compacted(change, meter.over(change)));
-        update = update.request_size(room.state.request_size.clone());
+        update = update.request_size(latest.state.request_size.clone());
     }
     let settled = newest(&state);
-    update.context(ContextView { settled, ..room.state.context })
+    update.context(ContextView { settled, ..latest.state.context })
 }
 
 /// The state under the latest view.
@@ -137,8 +136,7 @@ enum End {
 
 async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) -> RecordedSummary {
     let mut attempts = Attempts::default();
-    let wall = deps.config.budget.wall;
-    let left = wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
+    let left = time_left(&deps.config, state, cx);
     let answer = async {
         tokio::select! {
             biased;
@@ -212,10 +210,9 @@ impl RecordedSummary {
             update = update.answer(answer);
         }
         let (main, configured) = (deps.models.main.name(), deps.models.for_compaction().name());
-        let by_model = by_model(state, main, self.tokens.clone().by_model(configured, guess));
-        let update = update.usage(state.usage + self.tokens.total() + guess);
         let update = update.model_requests(state.model_requests + 1 + self.retries);
-        if by_model.is_empty() { update } else { update.usage_by_model(by_model) }
+        let usage = self.tokens.total() + guess;
+        with_usage(update, state, main, usage, self.tokens.clone().by_model(configured, guess))
     }
 }
 

@@ -71,6 +71,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
     }
 }
 
+// A reply in the arguments of a call is not repeated as text, which every later request would contain twice.
 /// Returns whether the finish tool's reply is in the conversation already: as the text that was treated as a
 /// call of it.
 fn is_in_conversation(state: &AgentState, reply: &str) -> bool {
@@ -95,6 +96,7 @@ fn last_text(state: &AgentState) -> Option<String> {
         return Some(last.content.clone());
     }
     let of_the_user = |message: &&Message| message.role == Role::User && !message.synthetic;
+    // The last message of an earlier turn would repeat its reply if the model was unavailable in this one.
     let mut this_turn = state.messages.iter().rev().take_while(|message| !of_the_user(message));
     // A message that was interrupted in its reasoning has nothing for the user.
     let answers = |message: &&Message| {

@@ -20,6 +20,7 @@ use crate::{
     state::{AgentStateUpdate, ContextView, ModelFailure, RequestSize, view::Change},
 };
 
+// Passing everything through `compact` would cost a superstep and a checkpoint before every model call.
 /// Returns the update that routes to the node `compact`, if a summary is due.
 pub(super) fn summary_due(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Option<AgentStateUpdate> {
     let context = &deps.config.context;
@@ -71,14 +72,14 @@ impl<'a> RequestSpace<'a> {
         let over = if is_settled { state.context.over } else { 0 };
         let view = ContextView { due: false, over, ..state.context.clone() };
         let last = new.last().map_or_else(|| newest.clone(), |last| last.id.clone());
-        let room = Self { view, meter, deps, state, newest: last, size: None };
+        let space = Self { view, meter, deps, state, newest: last, size: None };
         match plan(meter, state, false) {
-            Step::Send | Step::Consolidate(_) => Ok(room),
-            Step::TooLarge(over) => Ok(Self { view: ContextView { over, ..room.view }, ..room }),
+            Step::Send | Step::Consolidate(_) => Ok(space),
+            Step::TooLarge(over) => Ok(Self { view: ContextView { over, ..space.view }, ..space }),
             Step::Change(change) => {
                 emit(cx, || compacted(&change, meter.over(&change)));
                 let view = ContextView { due: false, settled: newest, ..change.view };
-                Ok(Self { view, size: Some(change.after), ..room })
+                Ok(Self { view, size: Some(change.after), ..space })
             }
             Step::NoRoom { overhead, limit } => Err(ModelFailure {
                 kind: ModelErrorKind::ContextOverflow,
@@ -128,6 +129,7 @@ impl<'a> RequestSpace<'a> {
         if self.deps.config.context.layers.is_empty() {
             return;
         }
+        // Not of the response: its tokens include its reasoning, which most providers do not receive again.
         // The size of a request without tools does not apply to the next one, which has tools; and the
         // continued message will be longer.
         if (call.tools || self.deps.tools.is_empty()) && !self.state.answer.continuing {

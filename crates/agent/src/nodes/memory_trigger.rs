@@ -47,6 +47,8 @@ pub(super) fn steered(deps: &AgentDeps, state: &AgentState, new: &[Message], cx:
     }
 }
 
+// The state cannot record the requests: no memory operation may affect the run. The end of the turn does not wait for the memory either,
+// so a process that is killed after the checkpoint of `finalize`, while the memory is still writing, may lose one.
 /// At the end of a turn, repeats the requests that another process started, which may have stopped before the memory
 /// had stored them. The memory detects a repetition by its key.
 pub(crate) fn make_sure(deps: &AgentDeps, state: &AgentState, cx: &Cx) {
@@ -82,6 +84,7 @@ impl PendingMemory {
             Err(panic) => Some(prompts::panic(&*panic)),
         };
         let thread = cx.thread().map_or("", ThreadId::as_str);
+        // Another node in another process must compute the same key. Branches of a thread may have different messages with one id.
         let key = format!("{thread}/{}/{}", message.id, hash_of(&message.content));
         Some(Self { message: message.clone(), user: state.memory_owner(cx.thread()), key, panic })
     }

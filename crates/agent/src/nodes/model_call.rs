@@ -1,6 +1,6 @@
 //! A call of the models.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use futures::StreamExt;
 use superstep_graph::Cx;
@@ -13,7 +13,7 @@ use super::{
     progress::Progress,
     recorded_response::{End, RecordedResponse},
 };
-use crate::{AgentEvent, AgentState, deps::AgentDeps, events::emit};
+use crate::{AgentEvent, AgentState, deps::AgentDeps, events::emit, state::AgentStateUpdate};
 
 /// A call of the models, and its progress.
 #[derive(Default)]
@@ -132,23 +132,26 @@ impl ModelCall {
     }
 }
 
-/// Returns the tokens of the turn by model, including these. Empty as long as only the main model was called,
-/// except for a sub-agent, whose caller cannot know that model.
-pub(super) fn by_model(
+/// Adds tokens to those of the turn, in total and by model; `main` is the model of the agent. Those by model are empty as
+/// long as only the main model was called, except for a sub-agent, whose caller cannot know that model.
+pub(super) fn with_usage(
+    update: AgentStateUpdate,
     state: &AgentState,
     main: &str,
-    spent: Vec<(String, Usage)>,
-) -> BTreeMap<String, Usage> {
+    usage: Usage,
+    by_model: Vec<(String, Usage)>,
+) -> AgentStateUpdate {
+    let update = update.usage(state.usage + usage);
     let mut sum = state.usage_by_model.clone();
     if sum.is_empty() {
-        if state.granted.is_none() && spent.iter().all(|(model, _)| model == main) {
-            return sum;
+        if state.granted.is_none() && by_model.iter().all(|(model, _)| model == main) {
+            return update;
         }
         sum.insert(main.to_owned(), state.usage);
     }
-    for (model, usage) in spent {
+    for (model, usage) in by_model {
         let of_model = sum.entry(model).or_default();
         *of_model = *of_model + usage;
     }
-    sum
+    update.usage_by_model(sum)
 }

@@ -7,11 +7,11 @@ use superstep_llm::{ChatModel, Message, Request, Response, ToolRegistry, Usage};
 
 use super::{
     accept_response::{self, BreakOff},
-    budget::{Spent, expired, warned},
+    budget::{Spent, expired, time_left, warned},
     chunk::{emit_message, message_id},
     fit_request::RequestSpace,
     memory_trigger,
-    model_call::{ModelCall, by_model},
+    model_call::{ModelCall, with_usage},
     next_call::NextCall,
     offered, parts,
     progress::Progress,
@@ -30,6 +30,7 @@ use crate::{
     trace,
 };
 
+// Without any time there would be no reply, and without a limit the time budget would limit nothing.
 /// The fraction of a turn's time available to a reserved call after that time is over.
 const RESERVED_SHARE: u32 = 4;
 
@@ -40,8 +41,8 @@ pub(super) struct PlannedCall<'a> {
     pub(super) own: &'a ToolRegistry,
     pub(super) state: &'a AgentState,
     pub(super) cx: &'a Cx,
-    pub(super) call: NextCall<'a>,
-    pub(super) room: RequestSpace<'a>,
+    pub(super) next: NextCall<'a>,
+    pub(super) space: RequestSpace<'a>,
     /// The new messages of this request. They join the conversation after the response.
     pub(super) new: Vec<Message>,
     /// The number of the last steering message among them.
@@ -70,7 +71,7 @@ impl PlannedCall<'_> {
     pub(super) async fn run(self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
         offered::compared(&sent, self.cx).await;
         let frame = self.compared(&sent).await;
-        let update = self.called(sent).await?;
+        let update = self.call(sent).await?;
         Ok(match frame {
             Some(frame) => update.frame(frame),
             None => update,
@@ -107,17 +108,20 @@ impl PlannedCall<'_> {
         state.frame.changed(&*deps.models.main, sent, is_sourced)
     }
 
-    async fn called(mut self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
+    async fn call(mut self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
         let mut recorded: RecordedResponse = cx.recorded("model", || Box::pin(self.ask(sent))).await;
         self.warned = recorded.warned;
-        let message = message_id(state, cx);
-        let (requests, any) = (recorded.requests, recorded.streamed);
-        let streamed = |calls| Streamed { message, requests, any, calls };
-        let unreported = recorded.unreported;
+        let (requests, unreported) = (recorded.requests, recorded.unreported);
+        let streamed = Streamed {
+            message: message_id(state, cx),
+            requests,
+            any: recorded.streamed,
+            calls: recorded.end.calls(),
+        };
         let mut guess = match &recorded.end {
             End::Cancelled { partial } | End::OutOfTime { partial } if unreported => {
-                let guess = self.room.estimate_stopped(&self.call, partial);
+                let guess = self.space.estimate_stopped(&self.next, partial);
                 Usage { output_tokens: recorded.withheld.unwrap_or(guess.output_tokens), ..guess }
             }
             _ => Usage::default(),
@@ -127,54 +131,53 @@ impl PlannedCall<'_> {
             budget_warned: state.answer.budget_warned || self.warned,
             ..state.answer
         };
-        let stopped = |reason: StopReason| match unreported {
-            true => stop(reason).answer(flagged),
-            false => stop(reason),
+        let stopped = |reason: StopReason| {
+            if unreported { stop(reason).answer(flagged) } else { stop(reason) }
         };
         let update = match recorded.end.take() {
             End::Unasked(failure) => return Ok(hook_failed(failure)),
             End::Answered(answered) => {
-                let (calls, response) = (answered.calls, answered.into_response(requests));
+                let response = answered.into_response(requests);
                 guess = self.guess(&response);
                 let spent = state.usage + recorded.tokens.total() + guess;
-                self.answered(response, streamed(calls), recorded.tokens.model.as_deref(), spent).await?
+                self.on_response(response, streamed, recorded.tokens.model.as_deref(), spent).await?
             }
-            End::Unheard { failure, calls } => self.unanswered(None, streamed(calls), hook_failed(failure)),
+            End::Unheard { failure, .. } => self.on_failure(None, streamed, hook_failed(failure)),
             End::Failed { error, partial } => {
-                let streamed = streamed(partial.tool_calls.len());
-                let retained =
-                    accept_response::partial_message(&deps.config, state, partial, BreakOff::Failed, cx);
-                let update = match retained.is_none() && self.room.retries(&error) {
-                    true if self.warned => AgentState::update().answer(flagged),
-                    true => AgentState::update(),
-                    false => stop(AgentOutcome::LlmError).error(error),
+                let retained = self.retained(partial, BreakOff::Failed);
+                let update = if retained.is_some() || !self.space.retries(&error) {
+                    stop(AgentOutcome::LlmError).error(error)
+                } else if self.warned {
+                    AgentState::update().answer(flagged)
+                } else {
+                    AgentState::update()
                 };
-                self.unanswered(retained, streamed, update)
+                self.on_failure(retained, streamed, update)
             }
             End::Cancelled { partial } => {
-                let streamed = streamed(partial.tool_calls.len());
-                let retained =
-                    accept_response::partial_message(&deps.config, state, partial, BreakOff::Stopped, cx);
-                self.unanswered(retained, streamed, stopped(AgentOutcome::Cancelled.into()))
+                let retained = self.retained(partial, BreakOff::Stopped);
+                self.on_failure(retained, streamed, stopped(AgentOutcome::Cancelled.into()))
+            }
+            End::OutOfTime { .. }
+                if deps.config.budget.reserve_final && !matches!(self.next.reason, StopReason::Budget(_)) =>
+            {
+                // The next call is the reserved one.
+                let answer = LastAnswer { again: true, ..flagged };
+                self.on_failure(None, streamed, AgentState::update().answer(answer))
             }
             End::OutOfTime { partial } => {
-                let streamed = streamed(partial.tool_calls.len());
-                if deps.config.budget.reserve_final && !matches!(self.call.reason, StopReason::Budget(_)) {
-                    // The next call is the reserved one.
-                    let answer = LastAnswer { again: true, ..flagged };
-                    self.unanswered(None, streamed, AgentState::update().answer(answer))
-                } else {
-                    let retained =
-                        accept_response::partial_message(&deps.config, state, partial, BreakOff::Stopped, cx);
-                    self.unanswered(retained, streamed, stopped(BudgetLimit::Wall.into()))
-                }
+                let retained = self.retained(partial, BreakOff::Stopped);
+                self.on_failure(retained, streamed, stopped(BudgetLimit::Wall.into()))
             }
         };
         let (main, usage) = (deps.models.main.name(), recorded.tokens.total() + guess);
-        let by_model = by_model(state, main, recorded.tokens.by_model(main, guess));
-        let update = self.room.write(update);
-        let update = update.usage(state.usage + usage).model_requests(state.model_requests + requests);
-        Ok(if by_model.is_empty() { update } else { update.usage_by_model(by_model) })
+        let update = self.space.write(update).model_requests(state.model_requests + requests);
+        Ok(with_usage(update, state, main, usage, recorded.tokens.by_model(main, guess)))
+    }
+
+    /// Returns the stored message of a response that broke off.
+    fn retained(&self, partial: Message, broke: BreakOff) -> Option<Message> {
+        accept_response::partial_message(&self.deps.config, self.state, partial, broke, self.cx)
     }
 
     /// Calls the models, between the hooks.
@@ -189,7 +192,7 @@ impl PlannedCall<'_> {
         let read_again = has_post.then(|| sent.clone());
         let message = message_id(state, cx);
         let mut model_call = ModelCall::new(message.clone());
-        let mut progress = Progress::new(deps, state, self.call.tools);
+        let mut progress = Progress::new(deps, state, self.next.tools);
         let mut out_of_time = false;
         let (left, patience) = self.patience();
         let asked = async {
@@ -206,10 +209,10 @@ impl PlannedCall<'_> {
         let (ended, is_warned) = warned((&deps.config.budget, left), state, cx, asked).await;
         let requests = model_call.sent();
         let mut streamed = model_call.streamed || progress.has_emitted();
-        // Text that the hooks have not processed is not stored.
-        let partial = |model_call: &ModelCall| match has_post {
-            true => Message::assistant(""),
-            false => model_call.answer.partial(),
+        // Text that the hooks have not processed is not stored: it would contain what a hook removes, such as a secret, and be sent with
+        // every later request.
+        let partial = |model_call: &ModelCall| {
+            if has_post { Message::assistant("") } else { model_call.answer.partial() }
         };
         let mut withheld = has_post.then(|| model_call.answer.partial());
         let ended = match ended {
@@ -241,7 +244,7 @@ impl PlannedCall<'_> {
         let mut recorded = model_call.into_recorded(end, requests, streamed);
         recorded.warned = is_warned;
         if let Some(text) = withheld.filter(|_| recorded.unreported) {
-            recorded.withheld = Some(self.room.output_tokens(&text));
+            recorded.withheld = Some(self.space.output_tokens(&text));
         }
         let cost = deps.config.budget.cost.map(|prices| prices.of(recorded.tokens.total()));
         trace::paid(deps.models.main.name(), cost);
@@ -250,9 +253,9 @@ impl PlannedCall<'_> {
 
     /// Returns the remaining time of the turn, and the time limit of the model, if the turn has one.
     fn patience(&self) -> (Option<Duration>, Option<Duration>) {
-        let Some(wall) = self.deps.config.budget.wall else { return (None, None) };
-        let left = wall.saturating_sub(Spent::of(self.state, self.cx.now_ms()).time);
-        (Some(left), Some(if left.is_zero() { wall / RESERVED_SHARE } else { left }))
+        let left = time_left(&self.deps.config, self.state, self.cx);
+        let reserved = self.deps.config.budget.wall.map(|wall| wall / RESERVED_SHARE);
+        (left, if left.is_some_and(|left| left.is_zero()) { reserved } else { left })
     }
 
     /// Returns whether tokens are estimated: none were reported in this turn, or the budget requires them.
@@ -262,14 +265,15 @@ impl PlannedCall<'_> {
 
     /// Estimates unreported tokens.
     fn guess(&mut self, response: &Response) -> Usage {
-        match self.is_guessed(response) {
-            true => self.room.estimate(&self.call, &response.message),
-            false => Usage::default(),
+        if self.is_guessed(response) {
+            self.space.estimate(&self.next, &response.message)
+        } else {
+            Usage::default()
         }
     }
 
     /// Handles a response; `usage` is the turn's tokens including it.
-    async fn answered(
+    async fn on_response(
         &mut self,
         response: Response,
         streamed: Streamed,
@@ -278,7 +282,7 @@ impl PlannedCall<'_> {
     ) -> Result<AgentStateUpdate, CheckpointError> {
         let (deps, cx) = (self.deps, self.cx);
         let Streamed { message, requests, any, calls } = streamed;
-        self.room.fitted(&self.call, response.usage);
+        self.space.fitted(&self.next, response.usage);
         let spent = Spent { usage, ..Spent::of(self.state, cx.now_ms()) };
         let mut state = self.state.clone();
         state.answer.estimated |= self.is_guessed(&response);
@@ -288,7 +292,7 @@ impl PlannedCall<'_> {
         {
             emit(cx, || AgentEvent::BudgetWarning { budget, percent });
         }
-        let mut accepted = accept_response::accept(&deps.config, &state, response, &self.call, &spent, cx);
+        let mut accepted = accept_response::accept(&deps.config, &state, response, &self.next, &spent, cx);
         emit_message(cx, &message, accepted.message.as_ref(), calls, accepted.repeats);
         if any && (accepted.message.is_none() || accepted.repeats) {
             emit(cx, || AgentEvent::AttemptDiscarded { attempt: requests });
@@ -318,7 +322,7 @@ impl PlannedCall<'_> {
     }
 
     /// Handles a failed response, or the stored part of one.
-    fn unanswered(
+    fn on_failure(
         &mut self,
         retained: Option<Message>,
         streamed: Streamed,
@@ -351,11 +355,10 @@ impl PlannedCall<'_> {
     /// Adds the request's new messages and the response to the conversation; nothing without a response.
     fn extend_conversation(
         &mut self,
-        update: AgentStateUpdate,
+        mut update: AgentStateUpdate,
         answer: Vec<Message>,
         cut_off: bool,
     ) -> AgentStateUpdate {
-        let mut update = update;
         if answer.is_empty() {
             return update;
         }
@@ -376,8 +379,8 @@ impl PlannedCall<'_> {
 /// Returns whether unreported tokens are estimated: a provider that reported some of the turn is trusted,
 /// unless there is a limit.
 pub(super) fn is_guessed(deps: &AgentDeps, state: &AgentState) -> bool {
-    let is_told = state.usage != Usage::default() && !state.answer.estimated;
-    !is_told || !deps.config.budget.is_unbounded()
+    let is_reported = state.usage != Usage::default() && !state.answer.estimated;
+    !is_reported || !deps.config.budget.is_unbounded()
 }
 
 /// Ends the turn for this reason.

@@ -66,6 +66,7 @@ impl<'a> NextCall<'a> {
             (call.tools, call.reason) = (false, limit.into());
             return Plan::Call(call);
         }
+        // The limit does not set `stop`: it only changes the call, and the reply without tools ends the turn.
         let left = config.limit.left(state.current_step, state.llm_calls);
         let mut without_tools = |hint: Option<&'a str>| {
             (call.tools, call.reason) = (false, AgentOutcome::Limit.into());

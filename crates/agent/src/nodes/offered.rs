@@ -13,6 +13,7 @@ use superstep_llm::{
     Behaviour, Request, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolRegistry, ToolSpec,
 };
 
+use super::budget::of_turn;
 use crate::{
     AgentState,
     deps::{AgentDeps, replay_tools::ReplayTools},
@@ -125,6 +126,8 @@ fn records(tools: &ToolRegistry) -> BTreeMap<String, String> {
     tools.names().filter_map(record).collect()
 }
 
+// The list is a channel, and this record refers to it: the list changes rarely and may be long, and a record of changes only could not be
+// found by a replay that begins later.
 /// A superstep's record of the source tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -178,9 +181,12 @@ impl Tool for RecordedTool {
 }
 
 impl AgentDeps {
-    /// Resolves the source tools for one superstep: the current ones, or in a replay the recorded ones.
-    /// Returns the new record for the state, if it changed.
-    pub(crate) async fn of_now(self, state: &AgentState, cx: &Cx) -> (Self, Option<Log<String>>) {
+    // Read at the beginning of a superstep, which must not depend on the arrival time of another party's message. One list for a whole turn
+    // would hide a tool that the model itself has just created.
+    /// Resolves the budget of the turn, and the source tools for one superstep: the current ones, or in a replay the recorded
+    /// ones. Returns the new record for the state, if it changed.
+    pub(crate) async fn refreshed(mut self, state: &AgentState, cx: &Cx) -> (Self, Option<Log<String>>) {
+        self.config = of_turn(self.config, state);
         if self.sources.is_empty() && cx.is_live() {
             return (self, None);
         }
@@ -197,13 +203,12 @@ impl AgentDeps {
         let texts: Log<String> = now.values().cloned().collect();
         let noted = if texts == state.offered { SourceRecord::Same } else { SourceRecord::New(texts) };
         let is_adopted = cx.is_recorded_again() && self.replay_tools == ReplayTools::Current;
-        let noted = match is_adopted {
+        let noted = if is_adopted {
             // The tools of now become the recorded ones.
-            true => {
-                cx.described(OFFERED, &noted);
-                noted
-            }
-            false => cx.noted(OFFERED, noted),
+            cx.described(OFFERED, &noted);
+            noted
+        } else {
+            cx.noted(OFFERED, noted)
         };
         let (then, new) = match noted {
             SourceRecord::Unknown => (None, None),
@@ -265,9 +270,9 @@ pub(super) async fn compared(request: &Request, cx: &Cx) {
 /// Ends a replay whose tools differ.
 async fn differ(difference: ToolDifference, cx: &Cx) {
     // A thread that was recorded again has the difference.
-    let changes = |task: ComparedTask<'_>| match task.expected == task.got {
-        true => Vec::new(),
-        false => vec![Change::new(DivergenceKind::Tools, difference.to_string())],
+    let changes = |task: ComparedTask<'_>| {
+        let is_same = task.expected == task.got;
+        if is_same { Vec::new() } else { vec![Change::new(DivergenceKind::Tools, difference.to_string())] }
     };
     cx.compared_with(TOOLS, || &difference, changes).await;
 }

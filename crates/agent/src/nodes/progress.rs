@@ -35,8 +35,7 @@ impl<'a> Progress<'a> {
     pub(super) fn new(deps: &'a AgentDeps, state: &'a AgentState, had_tools: bool) -> Self {
         let finishing = Finishing::of(&deps.config, state);
         let finish_tool = finishing.tool().filter(|_| had_tools).map(|tool| tool.name);
-        let begun = state.messages.last().filter(|_| state.answer.continuing);
-        let begun = begun.map_or("", |message| &message.content);
+        let begun = state.continued_message().map_or("", |message| &message.content);
         Self { parts: deps.config.parts, finishing, finish_tool, begun, named: 0, read: 0, output: None }
     }
 

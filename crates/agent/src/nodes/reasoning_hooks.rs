@@ -16,10 +16,10 @@ pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Resul
         () = cx.cancel().cancelled() => return Ok(request),
         hooked = hooks.before("reasoning", request.clone()) => hooked?,
     };
-    match hooked == request {
-        true => Ok(request),
-        false => Ok(Request { messages: repaired(hooked.messages, deps.config.result_order), ..hooked }),
+    if hooked == request {
+        return Ok(request);
     }
+    Ok(Request { messages: repaired(hooked.messages, deps.config.result_order), ..hooked })
 }
 
 /// Runs the hooks on the response. If they change it, the streamed text is discarded and theirs is streamed.

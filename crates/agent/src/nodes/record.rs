@@ -9,6 +9,7 @@ use crate::{
     events::emit,
 };
 
+// A node of its own, because it has a side effect, which may fail or wait for another process; `finalize` is a function of the state.
 /// Stores the turn once. The state is unchanged, and no failure reaches the run.
 pub(crate) async fn record(deps: AgentDeps, state: AgentState, cx: Cx) {
     let Some(history) = &deps.history else { return };
@@ -36,6 +37,8 @@ async fn written(
 ) -> Result<Option<String>, NodeError> {
     let Some(outcome) = state.outcome else { return Ok(None) };
     let within = deps.config.memory_timeout;
+    // The turn searches for its own line only behind the end of the history at its first attempt: a thread may be resumed after days in
+    // which others wrote, so checking the last lines would not suffice.
     // Without a thread the run cannot be resumed, and runs that began in the same millisecond have the same
     // keys.
     let since = match cx.thread() {

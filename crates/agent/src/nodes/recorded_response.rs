@@ -66,7 +66,7 @@ pub(super) struct StoredResponse {
     pub(super) usage: Option<Usage>,
     finish: FinishReason,
     /// Number of its tool calls before the hooks.
-    pub(super) calls: usize,
+    calls: usize,
 }
 
 impl StoredResponse {
@@ -83,6 +83,17 @@ impl StoredResponse {
 }
 
 impl End {
+    /// Returns the number of the response's tool calls, before the hooks.
+    pub(super) fn calls(&self) -> usize {
+        match self {
+            Self::Unasked(_) => 0,
+            Self::Answered(StoredResponse { calls, .. }) | Self::Unheard { calls, .. } => *calls,
+            Self::Failed { partial, .. } | Self::Cancelled { partial } | Self::OutOfTime { partial } => {
+                partial.tool_calls.len()
+            }
+        }
+    }
+
     /// Takes the result; a cancelled one is left behind.
     pub(super) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::Cancelled { partial: Message::assistant("") })

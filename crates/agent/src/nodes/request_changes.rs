@@ -62,10 +62,8 @@ impl RequestChanges<'_> {
         if then.tools != now.tools {
             changes.extend(match self.frame {
                 Some(frame) => {
-                    let recorded = match then.tools.starts_with("0:") {
-                        true => Vec::new(),
-                        false => self.recorded_tools(frame),
-                    };
+                    let had_none = then.tools.starts_with("0:");
+                    let recorded = if had_none { Vec::new() } else { self.recorded_tools(frame) };
                     of_tools(&recorded, &self.sent.tools)
                 }
                 None => vec![Change::new(DivergenceKind::Tools, format!("list of tools{OLDER}"))],
@@ -137,12 +135,11 @@ impl RequestChanges<'_> {
         let recorded: String = before.iter().chain(last).map(|print| shown(&print)).collect();
         let present: String = present.iter().map(|print| shown(&print)).collect();
         let diff = text_diff(&recorded, &present);
-        let what = match diff.is_empty() {
-            true => format!(
-                "earlier messages of the conversation; {} messages were sent, and {} now",
-                then.messages, now.messages
-            ),
-            false => "messages".to_owned(),
+        let what = if diff.is_empty() {
+            let (then, now) = (then.messages, now.messages);
+            format!("earlier messages of the conversation; {then} messages were sent, and {now} now")
+        } else {
+            "messages".to_owned()
         };
         Change { kind: DivergenceKind::Messages, what, diff }
     }
@@ -243,12 +240,11 @@ pub(super) fn recorded_frame(
 pub(super) fn of_summary(task: ComparedTask<'_>) -> Vec<Change> {
     let part = |name: &str| (task.expected.get(name), task.got.get(name));
     let differs = |name: &str| matches!(part(name), (then, now) if then != now);
-    match task.expected.is_object() {
-        false => Vec::new(),
-        true if differs("first") => vec![Change::new(DivergenceKind::Prompt, "prompt of the summary")],
-        true if task.expected != task.got => {
-            vec![Change::new(DivergenceKind::Messages, "messages to sum up")]
-        }
-        true => Vec::new(),
+    if !task.expected.is_object() || task.expected == task.got {
+        Vec::new()
+    } else if differs("first") {
+        vec![Change::new(DivergenceKind::Prompt, "prompt of the summary")]
+    } else {
+        vec![Change::new(DivergenceKind::Messages, "messages to sum up")]
     }
 }

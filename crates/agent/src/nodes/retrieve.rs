@@ -21,6 +21,8 @@ use crate::{
 /// Maximum number of characters of a query.
 const MAX_QUERY: usize = 4_000;
 
+// The results join the conversation: each request extends the one before, as prompt caches require, and a stored thread shows why the
+// model replied as it did.
 /// Searches all sources concurrently for the user's new message. A source that fails or times out is reported
 /// and omitted; no failure reaches the run.
 pub(crate) async fn retrieve(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {

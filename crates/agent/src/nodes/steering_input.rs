@@ -21,10 +21,10 @@ pub(super) struct Steered {
 
 /// Reads the new messages. A response that the model still has to finish comes first.
 pub(super) async fn steered(state: &AgentState, cx: &Cx) -> Result<Steered, CheckpointError> {
-    match state.answer.continuing {
-        true => Ok(Steered { messages: Vec::new(), last: state.steered }),
-        false => unread(state, cx).await,
+    if state.answer.continuing {
+        return Ok(Steered { messages: Vec::new(), last: state.steered });
     }
+    unread(state, cx).await
 }
 
 /// Reads the messages that no model call has answered.
@@ -40,6 +40,8 @@ pub(super) async fn unread(state: &AgentState, cx: &Cx) -> Result<Steered, Check
     Ok(steered)
 }
 
+// At the beginning of the next turn, not at the end of their own: a message may arrive after its last node, and a resumed turn would read
+// them twice.
 /// Puts messages that were sent during an earlier turn before the message of the input, which was written after them.
 pub(super) fn before_input(state: &AgentState, earlier: Vec<Message>) -> Merges<Message> {
     let is_prompt =

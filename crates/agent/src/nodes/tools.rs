@@ -3,59 +3,49 @@
 //! Start at [`tools`].
 
 mod answer;
-mod at_work;
-mod discarded;
-mod doubt;
-mod execute;
-mod executor;
-mod finish;
+mod call;
+mod decision;
 mod hooks;
 mod keys;
-mod order;
-mod output;
 mod pending;
-mod permit;
-mod questions;
-mod shorten;
+mod round;
+mod schedule;
 mod snapshots;
-mod stored_decision;
-mod sub_agents;
 mod tool_updates;
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt, stream};
 use superstep_graph::{
     Cx, NodeError, State,
+    node::Discarded,
     state::{Update, reduce},
 };
-use superstep_llm::{Message, Role, Usage};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use superstep_llm::{Message, Role, Usage, calls::ToolQuestion, snapshots::FileChanges};
 
+pub(crate) use self::snapshots::of_discarded;
 use self::{
-    answer::Answer,
-    at_work::RunningCalls,
-    executor::Executor,
-    keys::QuestionKeys,
-    order::Order,
+    answer::{Answer, CallResult},
+    keys::{asks, begun, result_of, start_event_key},
     pending::{Pending, refuse},
+    round::Round,
 };
-pub(crate) use self::{discarded::discarded, snapshots::of_discarded};
 use super::{
-    budget::{Spent, of_turn, warned},
-    model_call::by_model,
+    budget::{time_left, warned},
+    model_call::with_usage,
     next_call::NextCall,
+    parts,
     steering_input::is_waiting,
 };
 use crate::{
     AgentOutcome, AgentState, HasAgent,
-    config::{ResultOrder, ToolErrors},
+    config::{PermissionRule, ResultOrder, ToolErrors, prompts},
     context::finish::{Finishing, settle},
     deps::AgentDeps,
     state::{AgentStateUpdate, LastAnswer, has_agent::timers},
 };
 
+// A round is one task, because it has rules that a single call cannot follow: which calls are approved together, which tools run
+// alone, how many run in parallel, what the budget still allows. Each result is stored at once, so a crash repeats no call.
 /// Executes the calls of the last message and answers each one. Updates of tools are folded in call order,
 /// before the agent's own.
 ///
@@ -65,8 +55,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     timers()?;
     let outer = Arc::new(outer);
     let state = outer.agent();
-    let deps = AgentDeps { config: of_turn(deps.config.clone(), state), ..deps };
-    let (deps, offered) = deps.of_now(state, &cx).await;
+    let (deps, offered) = deps.refreshed(state, &cx).await;
     let deps = deps.in_folder_of(state, &cx)?;
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
@@ -75,39 +64,22 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let mut pending: Vec<_> = calls.into_iter().enumerate().map(resolved).collect();
     let records: Vec<_> = pending.iter().map(Pending::record).collect();
     let stop = refuse(&deps, state, &records, &mut pending, &cx);
-    let budget = deps.config.budget.wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
-    let granted = permit::granted(&deps, state, &cx);
-    let mut run = Executor {
-        permissions: Mutex::new(granted.clone()),
-        granted,
-        asking: tokio::sync::Mutex::new(()),
-        keys: QuestionKeys::of(pending.iter().map(|call| call.call.id.as_str())),
-        order: Order::default(),
-        at_work: RunningCalls::default(),
-        failed: OnceLock::new(),
-        tool_failed: CancellationToken::new(),
-        out_of_time: budget.map(|left| Instant::now() + left),
-        sub_calls: 0,
-        state: Arc::new(state.clone()),
-        outer: outer.clone(),
-        deps,
-        cx: cx.clone(),
-    };
-    let before = snapshots::before(&run, &pending).await?;
+    let left = time_left(&deps.config, state, &cx);
+    let mut round = Round::new(deps, outer.clone(), state, &pending, left, &cx);
+    let before = snapshots::before(&round, &pending).await?;
     // Boxed, because the future of a node is moved several times before it starts.
-    let limits = run.deps.config.budget.clone();
-    let answers = Box::pin(answer_all(&mut run, pending));
-    let (answers, is_warned) = warned((&limits, budget), state, &cx, answers).await;
+    let limits = round.deps.config.budget.clone();
+    let answers = Box::pin(schedule::answer_all(&mut round, pending));
+    let (answers, is_warned) = warned((&limits, left), state, &cx, answers).await;
     let mut answers = answers?;
-    let is_warned = run.cx.noted("warned", is_warned);
+    let is_warned = cx.noted("warned", is_warned);
     // In the order of their completion, which a replay must not change.
-    let returned: Option<Vec<usize>> = (run.deps.config.result_order == ResultOrder::Completion)
-        .then(|| run.cx.noted("returned", answers.iter().map(|(position, _)| *position).collect()));
-    answers.sort_by_key(|(position, _)| *position);
-    let answers: Vec<Answer> = answers.into_iter().map(|(_, answer)| answer).collect();
-    let messages = messages(&run.cx, &answers, returned);
+    let returned: Option<Vec<usize>> = (round.deps.config.result_order == ResultOrder::Completion)
+        .then(|| cx.noted("returned", answers.iter().map(|answer| answer.position).collect()));
+    answers.sort_by_key(|answer| answer.position);
+    let messages = messages(&cx, &answers, returned);
     for message in &messages {
-        run.cx.emit_full_message(&message.id, message);
+        cx.emit_full_message(&message.id, message);
     }
     let executed = answers.iter().filter(|answer| answer.done.executed).map(|answer| answer.name.clone());
     let permitted: Vec<_> = answers.iter().filter_map(|answer| answer.done.rule.clone()).collect();
@@ -118,23 +90,30 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         .tool_result_history(results.collect::<Vec<_>>())
         .tool_call_history(records)
         .messages(messages);
-    update = permit::granting(state, permitted, update);
+    update = granting(state, permitted, update);
     if is_warned {
         update = update.answer(LastAnswer { budget_warned: true, ..state.answer });
     }
     if let Some(offered) = offered {
         update = update.offered(offered);
     }
-    if let Some(changes) = snapshots::after(&run, before).await {
+    if let Some(changes) = snapshots::after(&round, before).await {
         update = update.files(changes);
     }
     let parts: Vec<_> = answers.iter().filter_map(|answer| answer.part.clone()).collect();
     if !parts.is_empty() {
         update = update.parts(parts);
     }
-    update = with_usage(update, state, run.deps.models.main.name(), &answers);
+    // Only sub-agents have usage.
+    let usage: Vec<_> = answers.iter().filter_map(|answer| answer.done.usage).collect();
+    if !usage.is_empty() {
+        let all = usage.into_iter().fold(Usage::default(), |all, usage| all + usage);
+        let spent = answers.iter().flat_map(|answer| answer.done.usage_by_model.clone());
+        let spent = spent.filter(|(_, usage)| *usage != Usage::default()).collect();
+        update = with_usage(update, state, round.deps.models.main.name(), all, spent);
+    }
     let written = written(&*outer, &answers)?;
-    let update = ended(&run, &answers, stop, update).await?;
+    let update = ended(&round, &answers, stop, update).await?;
     Ok(written.then(S::agent_update(update)))
 }
 
@@ -149,24 +128,6 @@ fn messages(cx: &Cx, answers: &[Answer], returned: Option<Vec<usize>>) -> Vec<Me
     }
 }
 
-/// Adds the usage of sub-agents to that of the turn; `main` is the model of the agent.
-fn with_usage(
-    update: AgentStateUpdate,
-    state: &AgentState,
-    main: &str,
-    answers: &[Answer],
-) -> AgentStateUpdate {
-    let usage: Vec<_> = answers.iter().filter_map(|answer| answer.done.usage).collect();
-    if usage.is_empty() {
-        return update;
-    }
-    let update = update.usage(usage.into_iter().fold(state.usage, |all, usage| all + usage));
-    let spent = answers.iter().flat_map(|answer| answer.done.usage_by_model.clone());
-    let spent = spent.filter(|(_, usage)| *usage != Usage::default()).collect();
-    let by_model = by_model(state, main, spent);
-    if by_model.is_empty() { update } else { update.usage_by_model(by_model) }
-}
-
 /// Returns the updates of the tools in call order.
 fn written<S: HasAgent>(state: &S, answers: &[Answer]) -> Result<S::Update, NodeError> {
     let updates = answers.iter().filter_map(|answer| answer.done.update.as_ref());
@@ -179,31 +140,37 @@ fn written<S: HasAgent>(state: &S, answers: &[Answer]) -> Result<S::Update, Node
 
 /// Returns the update of a round, and whether it ends the turn.
 async fn ended(
-    run: &Executor,
+    round: &Round,
     answers: &[Answer],
     loops: bool,
     update: AgentStateUpdate,
 ) -> Result<AgentStateUpdate, NodeError> {
-    let config = &run.deps.config;
+    let config = &round.deps.config;
+    // An error of the node would leave the state before it, with calls without results. So a failed hook ends the turn like a
+    // cancellation: every call is answered, and the thread accepts the next message.
     // Of several failures the first in order is taken, because a replay does not see which came first.
-    if let Some(failure) = run.cx.noted("hook_error", run.failed.get().cloned()) {
+    if let Some(failure) = round.cx.noted("hook_error", round.failed.get().cloned()) {
         return Ok(update.stop(true).stop_reason(AgentOutcome::HookFailed).hook_error(failure));
     }
     let finishes: Vec<_> = answers.iter().map(|answer| answer.done.finish.clone()).collect();
+    // The other calls are executed as decided: which of them had begun when the answer arrived is a matter of timing, and would make two
+    // runs of one round differ.
     let denied = config.approval.stop_on_deny && answers.iter().any(|answer| answer.done.denied);
     let failed = config.tool_errors == ToolErrors::Fail && answers.iter().any(|answer| answer.done.failed);
     if denied || failed {
         // A reply in the same round is retained.
-        let update = settle(&config.finish, &run.state, &finishes, update);
+        let update = settle(&config.finish, &round.state, &finishes, update);
         let outcome = if denied { AgentOutcome::Denied } else { AgentOutcome::ToolFailed };
         return Ok(update.stop(true).stop_reason(outcome));
     }
     let answers_the_user = |answer: &Answer| answer.done.executed && answer.done.returned && answer.is_final;
     let answered = answers.iter().all(answers_the_user) && !answers.is_empty();
     let is_reply = answered || finishes.iter().any(|finish| matches!(finish, Some(Ok(_))));
-    let cancelled = run.cx.noted("cancelled.end", run.cx.cancel().is_cancelled());
-    let waits =
-        !cancelled && is_reply && is_waiting(run.state.steered, &run.cx).await? && calls_model(run, &update);
+    let cancelled = round.cx.noted("cancelled.end", round.cx.cancel().is_cancelled());
+    let waits = !cancelled
+        && is_reply
+        && is_waiting(round.state.steered, &round.cx).await?
+        && calls_model(round, &update);
     let update = match (loops, answered && !waits) {
         (true, _) => update.stop(true).stop_reason(AgentOutcome::LoopDetected),
         (false, true) => update.stop(true),
@@ -212,14 +179,14 @@ async fn ended(
     if cancelled || waits {
         return Ok(update);
     }
-    Ok(settle(&config.finish, &run.state, &finishes, update))
+    Ok(settle(&config.finish, &round.state, &finishes, update))
 }
 
 /// Returns whether the model is called after this round. Otherwise the reply stands, and the next turn reads the
 /// message that is waiting.
-fn calls_model(run: &Executor, update: &AgentStateUpdate) -> bool {
-    let after = reduce(&*run.state, [update.clone()]);
-    after.is_ok_and(|after| NextCall::is_due(&run.deps, &after, run.cx.now_ms()))
+fn calls_model(round: &Round, update: &AgentStateUpdate) -> bool {
+    let after = reduce(&*round.state, [update.clone()]);
+    after.is_ok_and(|after| NextCall::is_due(&round.deps, &after, round.cx.now_ms()))
 }
 
 /// A tool's update that another version of the program stored.
@@ -227,95 +194,61 @@ fn calls_model(run: &Executor, update: &AgentStateUpdate) -> bool {
 #[error("the stored update of a tool, written by another version of the program, cannot be read: {0}")]
 struct Unreadable(String);
 
-/// Calls with their positions in the response.
-type Calls = Vec<(usize, Pending)>;
-
-/// Returns the answers with their positions, as they arrive. Calls that must run in order run one after the
-/// other, also if the first of them waits; see [`side_by_side`].
-///
-/// Among parallel calls, those that require an external decision come last: an interrupt ends the node, and
-/// by then all others are answered. All questions of the round are returned together.
-async fn answer_all(run: &mut Executor, pending: Vec<Pending>) -> Result<Vec<(usize, Answer)>, NodeError> {
-    let hold = run.deps.config.approval.hold_batch;
-    let asks_first = hold || run.deps.approvals.are_outside();
-    let mut calls: Calls = pending.into_iter().enumerate().collect();
-    if asks_first || run.at_once() > 1 {
-        // The user approves the final arguments, which also determine whether the call runs alone.
-        calls = prepare_all(run, calls).await?;
+/// Adds rules granted in the folder of the turn, replacing those granted for another folder.
+fn granting(state: &AgentState, rules: Vec<PermissionRule>, update: AgentStateUpdate) -> AgentStateUpdate {
+    if rules.is_empty() {
+        update
+    } else if state.permitted_in == state.cwd {
+        update.permissions(rules)
+    } else {
+        update.set_permissions(rules).permitted_in(state.cwd.clone())
     }
-    // Hooks may have changed a call to any other.
-    run.arrange(&calls);
-    let run = &*run;
-    if asks_first {
-        for (position, call) in &mut calls {
-            call.verdict = run.verdict_on(*position, call);
+}
+
+/// Returns the update of an unfinished round: stored results, updates and permanent grants are retained; all
+/// other calls are answered as interrupted, in doubt if they had begun, or unanswered if their tools had questions. The next turn
+/// begins with the comparison of the files that the round may have changed.
+pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Update {
+    let state = outer.agent();
+    let Some(message) = state.messages.last().filter(|last| last.role == Role::Assistant) else {
+        return S::update();
+    };
+    let did = |mark: &str| task.did::<()>(mark).is_some();
+    let done = |position: usize| {
+        let asked = (0..).take_while(|nth| task.did::<ToolQuestion>(&asks(position, *nth)).is_some()).count();
+        match task.did::<CallResult>(&result_of(position)) {
+            Some(done) => done,
+            None if did(&begun(position, asked)) || did(&start_event_key(position)) => CallResult::in_doubt(),
+            None if asked > 0 => CallResult::unanswered(),
+            None => CallResult::not_executed(prompts::INTERRUPTED),
         }
-    }
-    let mut undecided = asks_first && calls.iter().any(|(_, call)| call.needs_approval());
-    let mut answers = Vec::new();
-    while !calls.is_empty() {
-        let later = calls.split_off(side_by_side(run, &calls));
-        let mut now = std::mem::replace(&mut calls, later);
-        if undecided && (hold || now.iter().any(|(_, call)| call.needs_approval())) {
-            undecided = false;
-            if !hold {
-                let (asked, others) = split_off_waiting(run, now);
-                answers.extend(answer_some(run, others).await?);
-                now = asked;
-            }
-            let cancelled = run.cx.noted("cancelled.asked", run.cx.cancel().is_cancelled());
-            if !cancelled && run.failed.get().is_none() {
-                run.decide(now.iter_mut().chain(&mut calls)).await?;
-            }
+    };
+    let mut written = S::update();
+    let (mut messages, mut ended, mut permissions) = (Vec::new(), Vec::new(), Vec::new());
+    let mut has_run = false;
+    for (position, call) in message.tool_calls.iter().enumerate() {
+        let done = done(position);
+        has_run |= done.executed;
+        // Updates for another state type are lost.
+        if let Some(update) = done.update.as_ref().and_then(|update| tool_updates::read(outer, update).ok()) {
+            written = written.then(update);
         }
-        answers.extend(answer_some(run, now).await?);
+        let part = state.parts.get(&format!("{}.tool.{position}", message.id)).cloned();
+        let end = done.end();
+        ended.extend(part.and_then(|mut part| {
+            part.state = Some(part.state.unwrap_or_default().after(end).ok()?);
+            Some(parts::ran_with(part, done.ran_with))
+        }));
+        permissions.extend(done.rule);
+        messages.push(Message::tool(&call.id, &done.result).with(|message| message.media = done.media));
     }
-    Ok(answers)
-}
-
-/// Separates the calls that require a decision, with those behind them in a sequence, from the others.
-fn split_off_waiting(run: &Executor, calls: Calls) -> (Calls, Calls) {
-    let (mut asked, mut others) = (Vec::<(usize, Pending)>::new(), Vec::new());
-    for (position, call) in calls {
-        let waits =
-            call.needs_approval() || run.order.is_behind(position, asked.iter().map(|(asked, _)| *asked));
-        if waits { &mut asked } else { &mut others }.push((position, call));
+    let mut update = AgentState::update().messages(messages);
+    update = granting(state, permissions, update);
+    if !ended.is_empty() {
+        update = update.parts(ended);
     }
-    (asked, others)
-}
-
-async fn prepare_all(run: &Executor, calls: Calls) -> Result<Calls, NodeError> {
-    stream::iter(calls)
-        .map(|(position, call)| async move { Ok((position, run.prepare(position, call).await?)) })
-        .buffered(run.at_once())
-        .try_collect()
-        .await
-}
-
-/// Returns how many of the first calls may run in parallel. The next one waits until all of them are
-/// answered.
-fn side_by_side(run: &Executor, calls: &[(usize, Pending)]) -> usize {
-    if run.at_once() == 1 {
-        return 1;
+    if let Some(before) = snapshots::taken(task).filter(|_| has_run) {
+        update = update.files(FileChanges { before, ..FileChanges::default() });
     }
-    let alone = calls.iter().position(|(_, call)| run.is_alone(call));
-    alone.map_or(calls.len(), |first| first.max(1))
-}
-
-/// Answers calls that may run in parallel.
-///
-/// Sub-agents come last: their interrupts end the node, and by then all others are answered.
-async fn answer_some(run: &Executor, calls: Calls) -> Result<Vec<(usize, Answer)>, NodeError> {
-    let (agents, tools): (Vec<_>, Vec<_>) = calls.into_iter().partition(|(_, call)| run.is_sub_agent(call));
-    let mut answers = answer_alike(run, tools).await?;
-    answers.extend(answer_alike(run, agents).await?);
-    Ok(answers)
-}
-
-async fn answer_alike(run: &Executor, calls: Calls) -> Result<Vec<(usize, Answer)>, NodeError> {
-    stream::iter(calls)
-        .map(|(position, call)| async move { Ok((position, run.answer(position, call).await?)) })
-        .buffer_unordered(run.at_once())
-        .try_collect()
-        .await
+    written.then(S::agent_update(update))
 }

@@ -60,10 +60,12 @@ impl<'a> Pattern<'a> {
             _ => (place, None),
         };
         // A host in its normalized form.
-        let host = match is_open(host) && !host.starts_with('[') {
-            true if host.is_ascii() => host.to_ascii_lowercase(),
-            true => return None,
-            false => Url::parse(&format!("http://{host}/")).ok()?.host_str()?.to_owned(),
+        let host = if !is_open(host) || host.starts_with('[') {
+            Url::parse(&format!("http://{host}/")).ok()?.host_str()?.to_owned()
+        } else if host.is_ascii() {
+            host.to_ascii_lowercase()
+        } else {
+            return None;
         };
         let anywhere = place == "*";
         Some(Self {
@@ -86,11 +88,10 @@ impl<'a> Pattern<'a> {
         let host = plain_host(url.host_str().unwrap_or_default());
         // A `*` stays within a label, as it stays within a path segment.
         let by_label = |text: &str| text.replace('.', "/");
-        let of_host = match is_open(&self.host) && !self.host.starts_with('[') {
-            true => {
-                Fit::of(fits_names(&by_label(&self.host), &by_label(host)), || fits_text(&self.host, host))
-            }
-            false => Fit::of(self.host == host, || false),
+        let of_host = if is_open(&self.host) && !self.host.starts_with('[') {
+            Fit::of(fits_names(&by_label(&self.host), &by_label(host)), || fits_text(&self.host, host))
+        } else {
+            Fit::of(self.host == host, || false)
         };
         let port = url.port_or_known_default();
         let of_port = match self.port {

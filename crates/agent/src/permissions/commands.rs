@@ -64,7 +64,7 @@ fn allows(pattern: &str, command: &str) -> bool {
         let mut lines = vec![Vec::new()];
         for token in tokens {
             match token {
-                Token::Word(word) => lines.last_mut().expect("there is one from the start").push(word),
+                Token::Word(word) => lines.last_mut().expect("the list begins with a line").push(word),
                 Token::Sign(_) => lines.push(Vec::new()),
             }
         }

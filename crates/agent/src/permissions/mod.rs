@@ -53,6 +53,8 @@ pub enum Permit {
     Deny,
 }
 
+// Otherwise one pattern would need two meanings, a narrow one to allow and a wide one to deny. A rule need not know its purpose: an
+// asking rule is strict behind an allowing one, and cannot bypass a denying one.
 /// The result of matching a rule; of several required parts, the least one applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
@@ -73,10 +75,12 @@ impl Fit {
 
     /// Returns certain if `strict`, possible if `loose`.
     fn of(strict: bool, loose: impl FnOnce() -> bool) -> Self {
-        match strict {
-            true => Self::Yes,
-            false if loose() => Self::Maybe,
-            false => Self::No,
+        if strict {
+            Self::Yes
+        } else if loose() {
+            Self::Maybe
+        } else {
+            Self::No
         }
     }
 }

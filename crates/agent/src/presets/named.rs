@@ -191,6 +191,7 @@ impl ReactConfig {
                     ContextLayer::Prune {
                         protect: 40_000,
                         min_gain: 20_000,
+                        // A synthetic message is not a user turn in that design, which matters only if turns are protected.
                         protect_turns: 1,
                         each_turn: true,
                     },

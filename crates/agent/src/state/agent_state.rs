@@ -234,6 +234,11 @@ impl AgentState {
         user.or(thread.map(ThreadId::as_str)).map(str::to_owned)
     }
 
+    /// Returns the message that the next response continues, if the last one was a part.
+    pub(crate) fn continued_message(&self) -> Option<&Message> {
+        self.messages.last().filter(|_| self.answer.continuing)
+    }
+
     /// Returns the summary of the turn so far; [`metadata`](Self::metadata) has it at the end.
     pub fn summary(&self) -> Metadata {
         Metadata {

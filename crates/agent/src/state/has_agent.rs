@@ -76,6 +76,8 @@ impl<S: Flattens<AgentState>> HasAgent for S {
     }
 }
 
+// With a type parameter for the outer state, each state would compile the agent's nodes again, and a node could use more than its
+// channels. Only `tools` receives the outer state, because tools may.
 /// Adds a node that reads and writes the agent's channels only.
 #[track_caller]
 pub(crate) fn add_node<S, D, F, Fut>(graph: &mut StateGraph<S>, name: &str, deps: D, node: F) -> NodeRef

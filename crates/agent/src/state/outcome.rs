@@ -53,6 +53,7 @@ pub enum AgentOutcome {
     Stopped,
 }
 
+// Not an `AgentOutcome`, because it also names the limit of the budget, and may be a text of another node.
 /// The reason why a turn ended before the model was done.
 ///
 /// # JSON

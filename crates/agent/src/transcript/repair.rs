@@ -9,6 +9,7 @@ use superstep_llm::{Message, MessageData, Role, convert::DerivedFrom};
 
 use crate::config::{ResultOrder, prompts};
 
+// Only repairs that some provider requires.
 /// Repairs a conversation so that each call has a unique id and exactly one result directly after it, in the
 /// order of the calls or of the stored results.
 ///

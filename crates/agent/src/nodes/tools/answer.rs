@@ -6,20 +6,22 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use superstep_llm::{
-    Message, Usage,
-    calls::{ToolAnswer, ToolQuestion},
-    media::Media,
-};
+use superstep_graph::Cx;
+use superstep_llm::{Message, Usage, media::Media, spill::SpillText};
 
 use crate::{
+    AgentEvent,
     config::{PermissionRule, prompts},
     context::finish::Finished,
-    state::{HookFailure, Part},
+    deps::AgentDeps,
+    events::emit,
+    state::{HookFailure, Part, ToolEvent},
 };
 
 /// The result of a call for the model.
 pub(super) struct Answer {
+    /// The position of the call in its response.
+    pub(super) position: usize,
     pub(super) call_id: String,
     pub(super) name: String,
     /// Marks the result that is the reply to the user.
@@ -80,19 +82,41 @@ pub(super) struct CallResult {
 
 impl CallResult {
     /// Returns the result of a call that ran no tool.
-    pub(super) fn not_executed(result: String) -> Self {
-        Self { result, ..Self::default() }
+    pub(super) fn not_executed(result: impl Into<String>) -> Self {
+        Self { result: result.into(), ..Self::default() }
+    }
+
+    /// Returns the result of a call that began before the process stopped, and may have had effects.
+    pub(super) fn in_doubt() -> Self {
+        Self { executed: true, ..Self::not_executed(prompts::IN_DOUBT) }
     }
 
     /// Returns the result of a call that was stopped while its tool waited for an answer.
     pub(super) fn unanswered() -> Self {
-        Self { executed: true, ..Self::not_executed(prompts::UNANSWERED.to_owned()) }
+        Self { executed: true, ..Self::not_executed(prompts::UNANSWERED) }
     }
 
     /// Replaces the result for the model. The effects of the call remain.
     pub(super) fn interrupted(self) -> Self {
         let result = prompts::INTERRUPTED.to_owned();
         Self { result, media: Vec::new(), returned: false, failed: false, finish: None, ..self }
+    }
+
+    /// Returns the end of the call's part.
+    pub(super) fn end(&self) -> ToolEvent {
+        let result = self.result.clone();
+        if self.returned { ToolEvent::Returned(result) } else { ToolEvent::Failed(result) }
+    }
+
+    /// Returns the result as the model receives it: a long one truncated, with the full text stored if configured.
+    pub(super) async fn shortened(mut self, deps: &AgentDeps, call_id: &str, cx: &Cx) -> Self {
+        let (media, left_out) = deps.config.media.of_result(self.media);
+        self.media = media;
+        (self.result, self.kept_at) = shorten(deps, cx, call_id, self.result).await;
+        if let Some(note) = left_out {
+            self.result = format!("{}\n{note}", self.result);
+        }
+        self
     }
 
     /// Returns the result without the path of its full text, for comparisons.
@@ -107,5 +131,27 @@ impl CallResult {
 /// The parsed call of the finish tool.
 pub(super) type Finish = Result<Finished, String>;
 
-/// A question and its answer.
-pub(super) type AnsweredQuestion = (ToolQuestion, ToolAnswer);
+/// Returns a tool result for the model: truncated if too long, with the full text stored if configured; and
+/// its location.
+async fn shorten(deps: &AgentDeps, cx: &Cx, call_id: &str, result: String) -> (String, Option<String>) {
+    let Some(truncate) = &deps.config.truncate else { return (result, None) };
+    let Some(cut) = truncate.cut(&result) else { return (result, None) };
+    let (Some(spill), Some(marker)) = (&deps.spill, &truncate.spill) else {
+        return (cut.apply(&result, &truncate.marker), None);
+    };
+    let thread = cx.thread().map(|thread| thread.as_str());
+    match spill.keep(SpillText { thread, call_id, text: &result }).await {
+        Ok(path) => {
+            emit(cx, || AgentEvent::Spilled {
+                id: call_id.to_owned(),
+                path: path.clone(),
+                chars: result.chars().count(),
+            });
+            (cut.apply(&result, &marker.replace("{path}", &path)), Some(path))
+        }
+        Err(error) => {
+            emit(cx, || AgentEvent::SpillFailed { id: call_id.to_owned(), reason: error.to_string() });
+            (cut.apply(&result, &truncate.marker), None)
+        }
+    }
+}

@@ -1,6 +1,6 @@
-//! The keys of questions about calls.
-//!
-//! Start at [`QuestionKeys`].
+//! The keys under which a round stores its questions and results. Stable format.
+
+use std::{collections::BTreeSet, ops::Bound};
 
 /// The keys of a round's questions: the ids of its calls, and what is derived from them.
 ///
@@ -18,19 +18,15 @@ pub(super) struct QuestionKeys {
 impl QuestionKeys {
     /// Returns the keys for calls with these ids.
     pub(super) fn of<'a>(ids: impl Iterator<Item = &'a str>) -> Self {
-        let mut ids: Vec<&str> = ids.collect();
-        ids.sort_unstable();
-        let (mut begins, mut most): (Vec<&str>, usize) = (Vec::new(), 0);
-        for id in ids {
-            // In this order an id comes after everything that it begins with.
-            while begins.last().is_some_and(|before| !id.starts_with(before)) {
-                begins.pop();
-            }
-            let dots = |before: &&str| id[before.len()..].bytes().take_while(|byte| *byte == b'.').count();
-            most = begins.iter().map(dots).max().unwrap_or(0).max(most);
-            begins.push(id);
-        }
-        Self { dots: ".".repeat(most + 1) }
+        let ids: BTreeSet<&str> = ids.collect();
+        let looks_derived = |id: &&str| {
+            let begin = format!("{id}.");
+            let mut behind = ids.range::<str, _>((Bound::Included(&*begin), Bound::Unbounded));
+            behind.next().is_some_and(|other| other.starts_with(&begin))
+        };
+        let dots_in = |id: &&str| id.split(|c| c != '.').map(str::len).max().unwrap_or(0);
+        let most = if ids.iter().any(looks_derived) { ids.iter().map(dots_in).max() } else { None };
+        Self { dots: ".".repeat(most.unwrap_or(0) + 1) }
     }
 
     /// Returns the key of a question in this round of its repetition, from 1.
@@ -60,8 +56,8 @@ pub(super) fn result_of(position: usize) -> String {
     format!("call.{position}")
 }
 
-/// Returns the key that records the reported start of a sub-agent's call.
-pub(super) fn told(position: usize) -> String {
+/// Returns the key that records the emitted start of a sub-agent's call.
+pub(super) fn start_event_key(position: usize) -> String {
     format!("told.{position}")
 }
 

@@ -4,9 +4,10 @@ use serde_json::Value;
 use superstep_graph::Cx;
 use superstep_llm::{ToolCall, calls::ToolCallError};
 
-use super::keys::{asks, begun, result_of, told};
+use super::keys::{asks, begun, result_of, start_event_key};
 use crate::{
     AgentEvent, AgentState, Approval,
+    approval::ApprovalRequest,
     config::{Permit, prompts},
     context::finish::Finishing,
     deps::AgentDeps,
@@ -20,6 +21,8 @@ use crate::{
 
 /// A call that must be answered.
 pub(super) struct Pending {
+    /// Its position in the response.
+    pub(super) position: usize,
     pub(super) call: ToolCall,
     /// The resolved tool, which differs from the model's name if that was repaired.
     pub(super) name: String,
@@ -54,13 +57,15 @@ impl Left {
     fn of(deps: &AgentDeps, name: &str, position: usize, cx: &Cx) -> Self {
         let has = |mark: &str| cx.has_result(mark);
         let is_repeatable = deps.tools.get(name).is_some_and(|tool| tool.behaviour().idempotent);
-        let has_begun = || {
-            has(&asks(position, 0)) || has(&told(position)) || (!is_repeatable && has(&begun(position, 0)))
-        };
-        match has(&result_of(position)) {
-            true => Self::Result,
-            false if has_begun() => Self::Begun,
-            false => Self::Nothing,
+        if has(&result_of(position)) {
+            Self::Result
+        } else if has(&asks(position, 0))
+            || has(&start_event_key(position))
+            || (!is_repeatable && has(&begun(position, 0)))
+        {
+            Self::Begun
+        } else {
+            Self::Nothing
         }
     }
 }
@@ -83,7 +88,8 @@ impl Pending {
             });
         }
         let mut checked = tools.check(&name, &call.arguments);
-        if let (Some(Err(_)), true) = (&checked, repair)
+        if repair
+            && let Some(Err(_)) = &checked
             && let Some(unwrapped) = repaired_call::arguments(&call.arguments)
             && let Some(Ok(args)) = tools.check(&name, &unwrapped)
         {
@@ -92,6 +98,7 @@ impl Pending {
         }
         Self {
             left: Left::of(deps, &name, position, cx),
+            position,
             call,
             name,
             checked,
@@ -105,10 +112,17 @@ impl Pending {
 
     /// Returns the arguments for display; the model's text if they are not valid JSON.
     pub(super) fn args(&self) -> Value {
-        match &self.checked {
-            Some(Ok(checked)) => checked.clone(),
-            Some(Err(_)) | None => parts::arguments(&self.call),
-        }
+        self.valid_args().cloned().unwrap_or_else(|| parts::arguments(&self.call))
+    }
+
+    /// Returns the validated arguments, if there is such a tool and they are valid.
+    pub(super) fn valid_args(&self) -> Option<&Value> {
+        self.checked.as_ref()?.as_ref().ok()
+    }
+
+    /// Returns whether nothing has refused a valid call.
+    pub(super) fn may_run(&self) -> bool {
+        self.refused.is_none() && self.valid_args().is_some()
     }
 
     /// Returns the reason if the hooks deny it.
@@ -118,6 +132,17 @@ impl Pending {
 
     pub(super) fn record(&self) -> ToolCallRecord {
         ToolCallRecord { name: self.call.name.clone(), args: self.args() }
+    }
+
+    /// Returns whether the call requires approval, if that is decided.
+    pub(super) fn needs_approval(&self) -> bool {
+        matches!(self.verdict, Some(Verdict::Ask(_)))
+    }
+
+    /// Returns a request about the call with these arguments.
+    pub(super) fn request(&self, args: &Value, question: String) -> ApprovalRequest {
+        let (call_id, tool) = (self.call.id.clone(), self.name.clone());
+        ApprovalRequest { call_id, tool, args: args.clone(), question, form: None, problem: None }
     }
 }
 
@@ -184,18 +209,17 @@ fn over_budget_of(
     let Some(most) = deps.config.budget.tool_calls else { return (Vec::new(), Vec::new()) };
     let left = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(state.tools_used.len());
     // Hooks may turn an invalid call into a valid one.
-    let is_usable = |call: &Pending| matches!(call.checked, Some(Ok(_))) || !deps.hooks.acting.is_empty();
     // So may the arguments with which a rule forbids it.
-    let is_forbidden = |call: &Pending| match &call.checked {
-        Some(Ok(args)) if deps.hooks.acting.is_empty() => {
+    let is_usable = |call: &Pending| {
+        let is_allowed = |args| {
             let tool = deps.tools.get(&call.name).map(|tool| &**tool);
-            decided(&deps.config.permissions, &call.name, tool, args) == Some(Permit::Deny)
-        }
-        _ => false,
+            decided(&deps.config.permissions, &call.name, tool, args) != Some(Permit::Deny)
+        };
+        !deps.hooks.acting.is_empty() || call.valid_args().is_some_and(is_allowed)
     };
     let may_run = |position: &usize| {
         let call = &pending[*position];
-        call.refused.is_none() && !finishes(call) && is_usable(call) && !is_forbidden(call)
+        call.refused.is_none() && !finishes(call) && is_usable(call)
     };
     let counted: Vec<usize> = (0..pending.len()).filter(may_run).collect();
     let new = counted.iter().copied().filter(|position| pending[*position].left == Left::Nothing);

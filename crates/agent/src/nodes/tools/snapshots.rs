@@ -5,7 +5,7 @@ use std::path::Path;
 use superstep_graph::{Cx, NodeError, ThreadId, node::Discarded};
 use superstep_llm::snapshots::{FileChanges, Snapshots};
 
-use super::{executor::Executor, pending::Pending};
+use super::{pending::Pending, round::Round};
 use crate::{AgentEvent, deps::AgentDeps, events::emit};
 
 /// The key of the snapshot before a round.
@@ -14,13 +14,15 @@ const BEFORE: &str = "files";
 /// The key of the changes since.
 const CHANGES: &str = "files.after";
 
+// Not in nodes of their own: the changes are committed with the results of the round or not at all, and a custom route cannot bypass
+// them.
 /// Takes a snapshot before anything runs, once: a resumed round is compared with the files at its beginning.
-pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<String>, NodeError> {
-    let Some(snapshots) = &run.deps.snapshots else { return Ok(None) };
+pub(super) async fn before(round: &Round, calls: &[Pending]) -> Result<Option<String>, NodeError> {
+    let Some(snapshots) = &round.deps.snapshots else { return Ok(None) };
     // A hook may change a call to any other.
-    let hooked = !run.deps.hooks.acting.is_empty();
+    let hooked = !round.deps.hooks.acting.is_empty();
     let concerns = |call: &Pending| {
-        let declared = run.deps.tools.get(&call.name).and_then(|tool| tool.changes_files());
+        let declared = round.deps.tools.get(&call.name).and_then(|tool| tool.changes_files());
         matches!(call.checked, Some(Ok(_))) && declared.unwrap_or(true)
     };
     let may_change = |call: &Pending| call.refused.is_none() && (hooked || concerns(call));
@@ -28,11 +30,11 @@ pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<S
         return Ok(None);
     }
     let keep = async |_| {
-        let thread = run.cx.thread().map(|thread| thread.as_str());
+        let thread = round.cx.thread().map(|thread| thread.as_str());
         let kept = snapshots.keep(thread).await;
-        Ok::<_, NodeError>(kept.map_err(|error| failed(&run.cx, error)).ok())
+        Ok::<_, NodeError>(kept.map_err(|error| failed(&round.cx, error)).ok())
     };
-    run.cx.once(BEFORE, keep).await
+    round.cx.once(BEFORE, keep).await
 }
 
 /// Returns the snapshot before a discarded round.
@@ -41,12 +43,14 @@ pub(super) fn taken(round: &Discarded<'_>) -> Option<String> {
 }
 
 /// Returns the changes since `before`; `None` if unknown.
-pub(super) async fn after(run: &Executor, before: Option<String>) -> Option<FileChanges> {
-    let (snapshots, before) = (run.deps.snapshots.as_ref()?, before?);
-    let compare = async || changes(&**snapshots, &before, &run.cx).await;
-    reported(run.cx.recorded(CHANGES, compare).await, &run.cx)
+pub(super) async fn after(round: &Round, before: Option<String>) -> Option<FileChanges> {
+    let (snapshots, before) = (round.deps.snapshots.as_ref()?, before?);
+    let compare = async || changes(&**snapshots, &before, &round.cx).await;
+    reported(round.cx.recorded(CHANGES, compare).await, &round.cx)
 }
 
+// In the next turn, because the update of a discarded round is computed from its records alone and cannot read files. A round of which no
+// call ran has changed nothing, so that the user's own changes while it waited are left alone.
 /// Returns the changes of a discarded round in the folder of the next turn, since the snapshot before it; `None` if unknown.
 pub(crate) async fn of_discarded(
     deps: &AgentDeps,

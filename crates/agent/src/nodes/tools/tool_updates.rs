@@ -8,8 +8,8 @@ use superstep_llm::ToolCx;
 
 use crate::{AgentState, HasAgent};
 
-/// The agent's channels that tools may write. The others are internal: writing them could break the
-/// guarantees of a turn.
+/// The agent's channels that tools may write. The guarantees of a turn depend on the others: a tool that appended to `messages` could
+/// leave a call without a result, one that wrote `stop` could end a turn without an outcome.
 const WRITABLE: [&str; 3] = ["hints", "permissions", "user_id"];
 
 /// The state of the graph, independent of its type.
@@ -34,6 +34,8 @@ impl<S: HasAgent> OuterState for S {
     }
 }
 
+// JSON, because tools do not know graphs, and the result of a call is stored before the round ends. It is parsed when the tool returns,
+// so that the model learns of a mismatch at once.
 /// Parses the update of a tool.
 ///
 /// # Errors

@@ -13,41 +13,35 @@ use serde_json::Value;
 use superstep_graph::{State, call::Seen, error::chain};
 use superstep_llm::{Message, Usage};
 
-use super::{answer::CallResult, executor::Executor, pending::Pending};
+use super::Call;
 use crate::{
     AgentOutcome, AgentState,
     config::prompts,
     deps::SubAgent,
-    nodes::budget::{Spent, expired, until},
+    nodes::{
+        budget::{Spent, expired, until},
+        tools::answer::CallResult,
+    },
 };
 
-impl Executor {
-    /// Returns whether a call is one of a sub-agent.
-    pub(super) fn is_sub_agent(&self, call: &Pending) -> bool {
-        self.deps.sub_agents.contains_key(&call.name)
-    }
-
+impl Call<'_> {
+    // Not in a task of its own like other tools: a question inside of it ends this node, and the driver polls the node, not its tasks. The
+    // call is one recorded result; a replay of the caller does not replay the sub-agent.
     /// Runs a turn of a sub-agent. If it is interrupted, this never returns, and the node runs again with the
     /// answer; the sub-agent resumes from its checkpoint.
-    pub(super) async fn ask_agent(
-        &self,
-        agent: &SubAgent,
-        name: &str,
-        position: usize,
-        args: &Value,
-    ) -> CallResult {
-        let share = agent.share / self.sub_calls.max(1) as f64;
-        let spent = Spent::of(&self.state, self.cx.now_ms());
-        let input = AgentState::update()
+    pub(super) async fn run_agent(&self, agent: &SubAgent, args: &Value) -> CallResult {
+        let (round, name) = (self.round, &self.pending.name);
+        let share = agent.share / round.sub_calls.max(1) as f64;
+        let spent = Spent::of(&round.state, round.cx.now_ms());
+        let mut input = AgentState::update()
             .messages([Message::user(args["task"].as_str().unwrap_or_default())])
-            .user_id(self.state.user_id.clone())
-            .granted(spent.grant(&self.deps.config.budget, share));
-        let input = match &self.state.cwd {
-            Some(folder) => input.cwd(folder.clone()),
-            None => input,
-        };
-        let key = format!("{name}.{position}");
-        let limit = agent.timeout.or(self.deps.config.tool_timeout);
+            .user_id(round.state.user_id.clone())
+            .granted(spent.grant(&round.deps.config.budget, share));
+        if let Some(folder) = &round.state.cwd {
+            input = input.cwd(folder.clone());
+        }
+        let key = format!("{name}.{}", self.pending.position);
+        let limit = agent.timeout.or(round.deps.config.tool_timeout);
         let watched = Arc::new(Watched::default());
         let watch = {
             let watched = watched.clone();
@@ -55,13 +49,13 @@ impl Executor {
         };
         let (text, failed) = tokio::select! {
             biased;
-            // First, because a cancelled graph would end this node as well.
-            () = self.cx.cancel().cancelled() => (prompts::INTERRUPTED.to_owned(), false),
+            // First, because a cancelled graph would end this node as well: the call would have no result, and the turn no end.
+            () = round.cx.cancel().cancelled() => (prompts::INTERRUPTED.to_owned(), false),
             () = watched.while_at_work(expired(limit)) => {
                 (prompts::timed_out(name, limit.unwrap_or_default().as_millis()), true)
             }
-            () = watched.while_at_work(until(self.out_of_time)) => (prompts::BUDGET_STOPPED.to_owned(), false),
-            ended = self.cx.call(&agent.graph, input).key(&*key).watch(watch).into_future() => match ended {
+            () = watched.while_at_work(until(round.out_of_time)) => (prompts::BUDGET_STOPPED.to_owned(), false),
+            ended = round.cx.call(&agent.graph, input).key(&*key).watch(watch).into_future() => match ended {
                 Ok(state) => return reply(name, state),
                 Err(error) => (prompts::failed(name, &chain(error.cause())), true),
             },
@@ -70,6 +64,7 @@ impl Executor {
     }
 }
 
+// The last report is the cost of a sub-agent that does not complete: its thread is not stored without a checkpointer.
 /// The state of a running sub-agent.
 #[derive(Default)]
 struct Watched {
