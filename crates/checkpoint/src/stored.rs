@@ -2,6 +2,12 @@
 
 #![expect(missing_docs, reason = "shared with the crates of databases, and not for other use")]
 
+mod history;
+mod path;
+mod prune;
+mod tasks;
+mod thread;
+
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use serde::{
@@ -14,6 +20,14 @@ use superstep_state::{ChannelValue, RawJson, StoredUpdate, internal::encode::quo
 use crate::{
     AppliedTask, CheckpointError, CheckpointId, Commit, NodeFailure, Question, RecordedTarget, Source,
     TaskKey, TaskRecord, ThreadId,
+};
+
+pub use self::{
+    history::{HistoryEnd, HistoryReader, PartialHistory},
+    path::{ContentRow, Depth, PathReader},
+    prune::{Known, PrunePlan},
+    tasks::{ChildReader, ChildRow, TaskReader, TaskRow},
+    thread::{CHECKSUM, Counts, Damage, MetaRow, StoredThread},
 };
 
 /// The stored form of a checkpoint, created outside of the storing thread.
@@ -450,11 +464,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Snapshot<'a> {
 }
 
 /// Reads the column `source`.
-pub fn source(name: &str) -> Result<Source, String> {
+pub fn source(name: &[u8]) -> Result<Source, String> {
     [Source::Input, Source::Loop, Source::Update, Source::Fork]
         .into_iter()
-        .find(|source| source.as_str() == name)
-        .ok_or_else(|| format!("unknown source `{name}`"))
+        .find(|source| source.as_str().as_bytes() == name)
+        .ok_or_else(|| format!("unknown source `{}`", String::from_utf8_lossy(name)))
 }
 
 /// Deserializes an existing field, even if it is `null`.

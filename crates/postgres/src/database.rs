@@ -27,6 +27,7 @@ use crate::{
     schema,
     service::Service,
     session::{Client, Session},
+    stored::StoredThread,
     tls::tls,
 };
 
@@ -48,6 +49,8 @@ const MIGRATION: Duration = Duration::from_hours(24);
 /// The connections and what is known of the database, for all requests.
 pub(crate) struct Database {
     pub(crate) place: Location,
+    /// The place, as errors name it.
+    named: String,
     pub(crate) options: PostgresOptions,
     /// The facts about the tables, which the first connection reads.
     tables: OnceLock<Tables>,
@@ -129,6 +132,7 @@ impl Database {
             tables: OnceLock::new(),
             rows: Mutex::new(LruCache::new(KNOWN_ROWS)),
             keys: Mutex::new(0..0),
+            named: format!("database `{place}`"),
             place,
             options,
             pool,
@@ -205,6 +209,11 @@ impl Database {
     /// Returns the key of the followers of a thread.
     pub(crate) fn follow_key(&self, thread: &ThreadId) -> i64 {
         follow::key(self.place.schema(), thread)
+    }
+
+    /// Returns a thread with the words for its damages.
+    pub(crate) fn stored<'a>(&'a self, thread: &'a ThreadId) -> StoredThread<'a> {
+        StoredThread { name: thread, place: &self.named, backup: "database" }
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), CheckpointError> {

@@ -7,8 +7,7 @@ use superstep_checkpoint::{CheckpointError, ThreadId, internal};
 use crate::{
     database::{Database, repeated},
     query::Query,
-    read::{LOST_PARENT, meta_of},
-    rows::{META, name_of},
+    rows::{LOST_PARENT, META, StoredRow, name_of},
 };
 
 /// The condition of the index `checkpoints_inputs`.
@@ -47,7 +46,10 @@ pub(crate) async fn has_input(
     repeated!(database, format!("look up an input of thread `{thread}`"), |_nth| async {
         let session = database.session().await?;
         for row in query.rows(session.client()).await? {
-            if internal::has_input(&meta_of(database, thread, &row)?.metadata, id) {
+            if internal::has_input(
+                &database.stored(thread).meta(&StoredRow::read(&row)?.meta(&row)?)?.metadata,
+                id,
+            ) {
                 return Ok(true);
             }
         }

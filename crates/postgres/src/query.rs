@@ -20,9 +20,40 @@ pub(crate) struct Query<'a> {
     types: Vec<Type>,
 }
 
+/// A parameter, whose type is known before the statement is prepared.
+pub(crate) trait Param: Sync {
+    fn typed(&self) -> (&(dyn ToSql + Sync), Type);
+}
+
+macro_rules! params {
+    ($($name:ident: $($of:ty),+;)+) => {
+        $($(impl Param for $of {
+            fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
+                (self, Type::$name)
+            }
+        })+)+
+    };
+}
+
+params! {
+    BOOL: bool;
+    BYTEA: &[u8], Option<&[u8]>, Vec<u8>;
+    FLOAT8: f64;
+    INT8: i64, Option<i64>;
+    INT8_ARRAY: Vec<i64>;
+    TEXT: &str, Option<&str>, String, Option<String>;
+    TEXT_ARRAY: Vec<&str>, Vec<String>;
+}
+
 impl<'a> Query<'a> {
     pub(crate) fn new() -> Self {
         Self::default()
+    }
+
+    /// Creates a statement with the parameters `$1`, `$2` and so on.
+    pub(crate) fn of(sql: impl Into<String>, params: &[&'a dyn Param]) -> Self {
+        let (params, types) = params.iter().map(|param| param.typed()).unzip();
+        Self { sql: sql.into(), params, types }
     }
 
     /// Appends a part of the statement.

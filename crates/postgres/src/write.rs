@@ -58,9 +58,9 @@ struct Planned<'a> {
 
 /// The rows of tasks, column by column.
 pub(crate) struct Tasks<'a> {
-    slots: Vec<i64>,
-    records: Vec<&'a str>,
-    sums: Vec<i64>,
+    pub(crate) slots: Vec<i64>,
+    pub(crate) records: Vec<&'a str>,
+    pub(crate) sums: Vec<i64>,
     /// The sum of their shares.
     share: i64,
 }
@@ -272,7 +272,7 @@ async fn append_to_head(
             return Ok(Some(conflict(first)));
         }
         if before.head + all.len() as i64 > i64::from(u32::MAX) {
-            return Ok(Some(error::too_long(thread)));
+            return Ok(Some(CheckpointError::too_long(thread)));
         }
         let mut row = before;
         let mut plan = Vec::with_capacity(all.len());
@@ -410,7 +410,7 @@ async fn why(
         let mut tasks = Query::new();
         tasks.sql("SELECT FROM tasks WHERE thread = ").int(&before.key).sql(" LIMIT 1");
         if tasks.row(session.client()).await?.is_some() {
-            return Ok(Some(error::lost_rows(&database.place, &new.thread)));
+            return Ok(Some(database.stored(&new.thread).lost_checkpoints()));
         }
     }
     let missing = missing(session, refused).await?;

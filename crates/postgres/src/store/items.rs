@@ -13,7 +13,6 @@ use super::{
     pgvector::{Pgvector, dimensions},
 };
 use crate::{
-    error::CHECKSUM,
     location::Location,
     query::{Query, run_all},
     session::Session,
@@ -484,7 +483,7 @@ fn changed(place: &Location, id: i64) -> StoreError {
         what: format!(
             "the store in database `{place}` is damaged: row {id} of `store_items`; remove it, or restore the database from a backup"
         ),
-        source: Some(CHECKSUM.into()),
+        source: Some(crate::stored::CHECKSUM.into()),
     }
 }
 
