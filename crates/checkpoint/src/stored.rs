@@ -15,7 +15,7 @@ use serde::{
     de::{MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
-use superstep_state::{ChannelValue, RawJson, StoredUpdate, internal::encode::quote};
+use superstep_state::{ChannelValue, RawJson, StoredUpdate};
 
 use crate::{
     AppliedTask, CheckpointError, CheckpointId, Commit, NodeFailure, Question, RecordedTarget, Source,
@@ -209,11 +209,8 @@ impl JsonText {
     fn texts(&mut self, name: &str, texts: &BTreeMap<String, RawJson>) {
         self.name(name);
         self.0.push(b'{');
-        let mut quoted = String::new();
         for (name, json) in texts {
-            self.name(name);
-            quote(json, &mut quoted);
-            self.0.extend_from_slice(quoted.as_bytes());
+            self.entry(name, &**json);
         }
         self.0.push(b'}');
     }
@@ -488,3 +485,6 @@ const STORABLE: &str = "maps with text keys, and nothing that can fail, become J
 fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect(STORABLE)
 }
+
+#[cfg(test)]
+mod tests;

@@ -243,9 +243,7 @@ impl Database {
         if let Some(key) = next() {
             return Ok(key);
         }
-        let mut block = Query::new();
-        block.sql("SELECT nextval('thread_keys')");
-        let first: i64 = block.only(client).await?.try_get(0)?;
+        let first: i64 = Query::of("SELECT nextval('thread_keys')", &[]).only(client).await?.try_get(0)?;
         *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = first + 1..first + KEYS;
         Ok(first)
     }

@@ -27,22 +27,14 @@ pub(crate) async fn has_input(
 ) -> Result<bool, CheckpointError> {
     let name = name_of(thread);
     let list = serde_json::to_string(&[id]).expect("a list of texts is JSON");
-    let mut query = Query::new();
-    for is_single in [true, false] {
-        query
-            .sql(if is_single { "SELECT " } else { " UNION ALL SELECT " })
-            .sql(META)
-            .sql(", ")
-            .sql(LOST_PARENT);
-        query
-            .sql(" FROM threads t JOIN checkpoints c ON c.thread = t.key WHERE sha256(t.name) = sha256(")
-            .bytes(&name);
-        query.sql(") AND ").sql(INDEXED).sql(" AND ").sql(LIST);
-        match is_single {
-            true => query.sql(" = hashtextextended(").text(&list).sql(", 0)"),
-            false => query.sql(" IS NULL"),
-        };
-    }
+    let of_list = |is: &str| {
+        format!(
+            "SELECT {META}, {LOST_PARENT} FROM threads t JOIN checkpoints c ON c.thread = t.key
+             WHERE sha256(t.name) = sha256($1) AND {INDEXED} AND {LIST} {is}"
+        )
+    };
+    let sql = of_list("= hashtextextended($2, 0)") + " UNION ALL " + &of_list("IS NULL");
+    let query = Query::of(sql, &[&name, &list]);
     repeated!(database, format!("look up an input of thread `{thread}`"), |_nth| async {
         let session = database.session().await?;
         for row in query.rows(session.client()).await? {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use superstep_checkpoint::{CheckpointError, CheckpointId, Prune, Source, TaskRecord, ThreadId};
-use tokio_postgres::{Row, types::Type};
+use tokio_postgres::Row;
 
 use crate::{
     database::{Database, repeated},
@@ -38,10 +38,10 @@ pub(crate) async fn delete(
         }
         let root = thread.root();
         let (name, root) = (name_of(thread), name_of(&root));
-        let mut query = Query::new();
-        query.sql("SELECT key, name FROM threads WHERE sha256(name) = sha256(").bytes(&name);
         // In the order of a copy, which locks them as well.
-        query.sql(") OR sha256(root) = sha256(").bytes(&root).sql(") ORDER BY name FOR UPDATE");
+        let sql = "SELECT key, name FROM threads WHERE sha256(name) = sha256($1) OR sha256(root) = sha256($2)
+            ORDER BY name FOR UPDATE";
+        let query = Query::of(sql, &[&name, &root]);
         let mut keys: Vec<i64> = Vec::new();
         for row in query.rows(session.client()).await? {
             let found: &[u8] = row.try_get(1)?;
@@ -60,8 +60,7 @@ async fn remove(session: &Session, keys: &Vec<i64>) -> Result<(), Failed> {
     for table in
         ["tasks WHERE thread", "task_sums WHERE thread", "checkpoints WHERE thread", "threads WHERE key"]
     {
-        let mut query = Query::new();
-        query.sql("DELETE FROM ").sql(table).sql(" = ANY(").ints(keys).sql(")");
+        let query = Query::of(format!("DELETE FROM {table} = ANY($1)"), &[keys]);
         query.rows(session.client()).await?;
     }
     Ok(())
@@ -74,8 +73,7 @@ async fn lock(
     thread: &ThreadId,
 ) -> Result<Option<ThreadRow>, Failed> {
     let name = name_of(thread);
-    let mut query = Query::new();
-    query.sql("SELECT FROM threads WHERE sha256(name) = sha256(").bytes(&name).sql(") FOR UPDATE");
+    let query = Query::of("SELECT FROM threads WHERE sha256(name) = sha256($1) FOR UPDATE", &[&name]);
     query.rows(session.client()).await?;
     find(database, session, thread).await
 }
@@ -83,12 +81,8 @@ async fn lock(
 /// Locks the rows of the threads below a root, so that nothing is committed to them or pruned while they are read.
 async fn lock_children(session: &Session, root: &ThreadId) -> Result<(), Failed> {
     let root = name_of(root);
-    let mut query = Query::new();
-    query
-        .sql("SELECT FROM threads WHERE sha256(root) = sha256(")
-        .bytes(&root)
-        .sql(") ORDER BY name FOR UPDATE");
-    query.rows(session.client()).await.map(drop)
+    let sql = "SELECT FROM threads WHERE sha256(root) = sha256($1) ORDER BY name FOR UPDATE";
+    Query::of(sql, &[&root]).rows(session.client()).await.map(drop)
 }
 
 pub(crate) async fn copy(
@@ -128,15 +122,11 @@ async fn copy_rows(reader: &Reader<'_>, to: &ThreadId) -> Result<(), Failed> {
     let row = ThreadRow { key, ..source }.summed(to);
     let (name, root) = (name_of(to), to.is_child().then(|| to.root()));
     let root = root.as_ref().map(name_of);
-    let mut query = Query::new();
-    query
-        .sql("INSERT INTO threads (key, head, checkpoints, branched, prunes, checksum, name, root) VALUES (")
-        .int(&row.key);
-    for number in [&row.head, &row.checkpoints, &row.branched, &row.prunes, &row.checksum] {
-        query.sql(", ").int(number);
-    }
-    query.sql(", ").bytes(&name).sql(", ").bytes(&root).sql(")");
-    query.rows(session.client()).await?;
+    let ThreadRow { key, head, checkpoints, branched, prunes, checksum } = row;
+    let sql = "INSERT INTO threads (key, head, checkpoints, branched, prunes, checksum, name, root)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let params: [&dyn Param; 8] = [&key, &head, &checkpoints, &branched, &prunes, &checksum, &name, &root];
+    Query::of(sql, &params).rows(session.client()).await?;
     let mut read = Read::default();
     loop {
         let rows = reader.page(&mut read).await?;
@@ -161,14 +151,8 @@ async fn copy_rows(reader: &Reader<'_>, to: &ThreadId) -> Result<(), Failed> {
             records.push(record);
             sums.push(task_sum(key, checkpoint, slot, record));
         }
-        let mut query = Query::new();
-        query
-            .sql("INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT ")
-            .int(&key)
-            .sql(", * FROM unnest(");
-        query.ints(&checkpoints).sql(", ").ints(&slots).sql(", ");
-        query.value(&records, Type::TEXT_ARRAY).sql(", ").ints(&sums).sql(")");
-        query.rows(session.client()).await?;
+        let sql = "INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT $1, * FROM unnest($2, $3, $4, $5)";
+        Query::of(sql, &[&key, &checkpoints, &slots, &records, &sums]).rows(session.client()).await?;
     }
     reader.check_sums().await?;
     sum_tasks(session, key).await
@@ -182,26 +166,34 @@ async fn insert(session: &Session, rows: &[CheckpointRow<'_>]) -> Result<(), Fai
 }
 
 fn insertion<'q>(row: &'q CheckpointRow<'_>, sums: &'q (i64, i64)) -> Query<'q> {
-    let mut query = Query::new();
-    query.sql("INSERT INTO checkpoints (thread, id, parent, source, created_ms, control, metadata, parent_pruned, checksum, ");
-    query.sql("content_checksum, applied, snapshot) VALUES (").int(&row.thread).sql(", ").int(&row.id);
-    query.sql(", ").value(&row.parent, Type::INT8).sql(", ").text(&row.source);
-    query.sql(", ").int(&row.created_ms).sql(", ").text(&row.control).sql(", ").text(&row.metadata);
-    query.sql(", ").value(&row.parent_pruned, Type::BOOL).sql(", ").int(&sums.0).sql(", ").int(&sums.1);
-    query.sql(", ").text(&row.applied).sql(", ").text(&row.snapshot).sql(")");
-    query
+    let CheckpointRow { thread, id, parent, source, created_ms, control, metadata, .. } = row;
+    let params: [&dyn Param; 12] = [
+        thread,
+        id,
+        parent,
+        source,
+        created_ms,
+        control,
+        metadata,
+        &row.parent_pruned,
+        &sums.0,
+        &sums.1,
+        &row.applied,
+        &row.snapshot,
+    ];
+    let sql = "INSERT INTO checkpoints (thread, id, parent, source, created_ms, control, metadata, parent_pruned, checksum,
+            content_checksum, applied, snapshot)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    Query::of(sql, &params)
 }
 
 /// Recomputes the sums of a thread's task checksums.
 async fn sum_tasks(session: &Session, thread: i64) -> Result<(), Failed> {
-    let mut delete = Query::new();
-    delete.sql("DELETE FROM task_sums WHERE thread = ").int(&thread);
-    delete.rows(session.client()).await?;
-    let mut sum = Query::new();
-    sum.sql("INSERT INTO task_sums (thread, checkpoint, sum) SELECT thread, checkpoint, sum(checksum & 4294967295)::bigint ");
-    sum.sql("FROM tasks WHERE thread = ").int(&thread).sql(" GROUP BY thread, checkpoint");
-    sum.rows(session.client()).await?;
-    Ok(())
+    let delete = "DELETE FROM task_sums WHERE thread = $1";
+    let sum = "INSERT INTO task_sums (thread, checkpoint, sum) SELECT thread, checkpoint, sum(checksum & 4294967295)::bigint
+        FROM tasks WHERE thread = $1 GROUP BY thread, checkpoint";
+    Query::of(delete, &[&thread]).rows(session.client()).await?;
+    Query::of(sum, &[&thread]).rows(session.client()).await.map(drop)
 }
 
 /// The rows of a thread that were read so far, oldest first.
@@ -214,11 +206,10 @@ struct Read {
 impl Reader<'_> {
     /// Returns the next rows of the thread, which are intact; none after the last one. Rejects a thread that lost rows.
     async fn page(&self, read: &mut Read) -> Result<Vec<Row>, Failed> {
-        let mut query = Query::new();
-        query.sql("SELECT ").sql(CHECKPOINT).sql(", ").sql(LOST_PARENT);
-        query.sql(" FROM checkpoints c WHERE thread = ").int(&self.row.key).sql(" AND id > ").int(&read.last);
-        query.sql(" ORDER BY id LIMIT ").int(&PAGE);
-        let rows = query.rows(self.session.client()).await?;
+        let sql = format!(
+            "SELECT {CHECKPOINT}, {LOST_PARENT} FROM checkpoints c WHERE thread = $1 AND id > $2 ORDER BY id LIMIT $3"
+        );
+        let rows = Query::of(sql, &[&self.row.key, &read.last, &PAGE]).rows(self.session.client()).await?;
         let lost = || self.stored().lost_checkpoints();
         for row in &rows {
             let id = self.checked(row)?.row.id;
@@ -236,11 +227,9 @@ impl Reader<'_> {
 
     /// Returns the rows of tasks after one, in order.
     async fn task_page(&self, after: (i64, i64)) -> Result<Vec<Row>, Failed> {
-        let mut query = Query::new();
-        query.sql("SELECT checkpoint, slot, record, checksum FROM tasks WHERE thread = ").int(&self.row.key);
-        query.sql(" AND (checkpoint, slot) > (").int(&after.0).sql(", ").int(&after.1);
-        query.sql(") ORDER BY checkpoint, slot LIMIT ").int(&PAGE);
-        query.rows(self.session.client()).await
+        let sql = "SELECT checkpoint, slot, record, checksum FROM tasks
+            WHERE thread = $1 AND (checkpoint, slot) > ($2, $3) ORDER BY checkpoint, slot LIMIT $4";
+        Query::of(sql, &[&self.row.key, &after.0, &after.1, &PAGE]).rows(self.session.client()).await
     }
 
     /// Reads a row with its content, if it is intact.
@@ -264,15 +253,11 @@ impl Reader<'_> {
 
     /// Rejects a thread that lost rows of tasks.
     async fn check_sums(&self) -> Result<(), Failed> {
-        let mut query = Query::new();
-        query.sql("SELECT checkpoint FROM (SELECT checkpoint, sum(checksum & 4294967295)::bigint AS sum FROM tasks WHERE thread = ");
-        query.int(&self.row.key).sql(
-            " GROUP BY checkpoint) found FULL JOIN (SELECT checkpoint, sum FROM task_sums WHERE thread = ",
-        );
-        query
-            .int(&self.row.key)
-            .sql(") stored USING (checkpoint) WHERE found.sum IS DISTINCT FROM stored.sum LIMIT 1");
-        match query.row(self.session.client()).await? {
+        let sql = "SELECT checkpoint FROM (
+                SELECT checkpoint, sum(checksum & 4294967295)::bigint AS sum FROM tasks WHERE thread = $1 GROUP BY checkpoint
+            ) found FULL JOIN (SELECT checkpoint, sum FROM task_sums WHERE thread = $1) stored USING (checkpoint)
+            WHERE found.sum IS DISTINCT FROM stored.sum LIMIT 1";
+        match Query::of(sql, &[&self.row.key]).row(self.session.client()).await? {
             None => Ok(()),
             Some(row) => {
                 let (id, what) = (id_of(row.try_get(0)?), "the rows of its tasks");
