@@ -8,6 +8,7 @@ use clap::{
 };
 use superstep::llm::ApiKey;
 
+use crate::config::names::{new_thread_name, thread_name, user_name};
 use crate::{
     args::{
         decisions::DecisionArgs,
@@ -20,7 +21,7 @@ use crate::{
             ThreadsArgs, TurnArgs, TwoStatesArgs,
         },
         storage::DbCommand,
-        values::{Stdin, checkpoint, new_thread_name, stdin, thread_name, user_name},
+        values::{Stdin, checkpoint, stdin},
     },
     output::{
         exit::{Exit, Failure},

@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, builder::NonEmptyStringValueParser};
 
 use super::{
-    db::{DbArg, VARIABLE, database},
     shared::{DatabaseArgs, LocationArgs, OwnDatabaseArgs},
-    values::{new_thread_name, thread_name},
+    values::database,
+};
+use crate::config::{
+    names::{new_thread_name, thread_name},
+    place::{DbName, VARIABLE},
 };
 
 /// The contents of a text.
@@ -67,7 +70,7 @@ pub(crate) struct OwnExportArgs {
     pub(crate) text: TextArgs,
     /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in the current folder].
     #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
-    pub(crate) db: Option<DbArg>,
+    pub(crate) db: Option<DbName>,
 }
 
 #[derive(Args, Debug)]

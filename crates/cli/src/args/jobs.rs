@@ -8,10 +8,13 @@ use superstep::agent::config::{PermissionRule, Permit};
 use superstep::worker::JobId;
 
 use crate::args::{
-    db::{DbArg, VARIABLE, database},
     decisions::DecisionArgs,
     shared::{AgentArgs, LocationArgs, OwnDatabaseArgs},
-    values::{Stdin, age, new_thread_name, schedule_name, stdin, thread_name},
+    values::{Stdin, age, database, stdin},
+};
+use crate::config::{
+    names::{new_thread_name, schedule_name, thread_name},
+    place::{DbName, VARIABLE},
 };
 
 /// The number of a job, which a build without PostgreSQL only parses.
@@ -60,7 +63,7 @@ pub(crate) struct WorkerArgs {
     pub(crate) quiet: bool,
     /// The database.
     #[arg(long, value_name = "URL", env = VARIABLE, hide_env = true, value_parser = database())]
-    pub(crate) db: Option<DbArg>,
+    pub(crate) db: Option<DbName>,
 }
 
 fn limit(text: &str) -> Result<(String, u16), String> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
 
-use crate::args::{shared::DatabaseArgs, values::user_name};
+use crate::{args::shared::DatabaseArgs, config::names::user_name};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum MemoryCommand {

@@ -3,12 +3,15 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::args::{
-    db::{DbArg, VARIABLE, database},
     export::{OwnExportArgs, OwnImportArgs},
     jobs::{JobsCommand, WorkerArgs},
     shared::{Format, LogArgs, OwnDatabaseArgs, ReplayedArgs, ThreadsArgs, TwoStatesArgs},
     storage::DbCommand,
-    values::{checkpoint, new_thread_name, thread_name},
+    values::{checkpoint, database},
+};
+use crate::config::{
+    names::{new_thread_name, thread_name},
+    place::{DbName, VARIABLE},
 };
 
 /// The end of the help of such a program.
@@ -282,5 +285,5 @@ pub(crate) struct OwnDrawArgs {
     pub(crate) thread: Option<String>,
     /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in the current folder].
     #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
-    pub(crate) db: Option<DbArg>,
+    pub(crate) db: Option<DbName>,
 }

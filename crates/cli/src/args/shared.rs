@@ -1,26 +1,44 @@
 //! Flags that several commands have.
 
-use std::{ops::Deref, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
-use serde::{Deserialize, Serialize};
 use superstep::{agent::presets::PRESETS, llm::ApiKey};
 
-use super::{
-    db::{DbArg, VARIABLE, database},
-    values::{ThreadAt, age, checkpoint, thread_at, thread_name},
+use super::values::{ThreadAt, age, checkpoint, database, thread_at};
+use crate::{
+    config::{
+        configuration::{self, Configuration},
+        location::Location,
+        names::thread_name,
+        place::{DbName, VARIABLE},
+        settings::{Given, Settings},
+    },
+    output::{exit::Failure, log::LogFilter},
 };
-use crate::output::log::LogFilter;
+
+/// The name of the agent's program.
+pub(crate) const AGENT: &str = "superstep";
 
 /// The folder and the database.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LocationArgs {
     /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in `--cwd`].
     #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
-    pub(crate) db: Option<DbArg>,
+    pub(crate) db: Option<DbName>,
     /// The folder of `.superstep` and the tools [default: the current one].
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
+}
+
+impl LocationArgs {
+    /// Resolves the folder and the database of the agent's program.
+    ///
+    /// # Errors
+    /// Those of [`Location::new`].
+    pub(crate) fn locate(self) -> Result<Location, Failure> {
+        Location::new(AGENT, self.db, self.cwd)
+    }
 }
 
 /// The selection of what is logged.
@@ -56,7 +74,7 @@ pub(crate) struct ThreadArgs {
 pub(crate) struct OwnDatabaseArgs {
     /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in the current folder].
     #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
-    pub(crate) db: Option<DbArg>,
+    pub(crate) db: Option<DbName>,
     /// Print JSON: one object per line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -139,7 +157,7 @@ pub(crate) struct TwoStatesArgs {
 }
 
 /// The options of an agent.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct AgentArgs {
     /// The model, or `offline` [default: the thread's, then OPENAI_MODEL].
     #[arg(long, value_name = "MODEL")]
@@ -191,32 +209,38 @@ pub(crate) struct TurnArgs {
     pub(crate) quiet: bool,
 }
 
-impl Deref for TurnArgs {
-    type Target = AgentArgs;
-
-    fn deref(&self) -> &AgentArgs {
-        &self.agent
-    }
-}
-
-impl TurnArgs {
-    /// Returns whether a flag replaces a setting of a thread.
-    pub(crate) fn changes_settings(&self) -> bool {
-        let AgentArgs { model, preset, config, mode, max_steps, tools, .. } = &self.agent;
-        let texts = [model, preset, tools];
-        texts.iter().any(|text| text.is_some())
-            || config.is_some()
-            || mode.is_some()
-            || max_steps.is_some()
-            || self.no_memory
-    }
-}
-
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(ValueEnum, Clone, Copy, Debug)]
 pub(crate) enum Mode {
     /// One round: the model may call tools, and then replies.
     Single,
     /// As many rounds as the preset allows.
     React,
+}
+
+impl From<AgentArgs> for Given {
+    fn from(args: AgentArgs) -> Self {
+        let AgentArgs { model, base_url, api_key: key, preset, config: file, mode, max_steps, tools, yes } =
+            args;
+        let mode = mode.map(|mode| match mode {
+            Mode::Single => configuration::Mode::Single,
+            Mode::React => configuration::Mode::React,
+        });
+        let tools = tools.map(|names| {
+            let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+            names.map(str::to_owned).collect()
+        });
+        let mut config = Configuration { preset, mode, tools, ..Configuration::default() };
+        if let Some(max) = max_steps {
+            config.set_max_steps(max);
+        }
+        let settings = Settings { model, base_url, config, ..Settings::default() };
+        Self { settings, file, key, approves_all: yes }
+    }
+}
+
+impl From<TurnArgs> for Given {
+    fn from(args: TurnArgs) -> Self {
+        let given = Self::from(args.agent);
+        if args.no_memory { given.without_memory() } else { given }
+    }
 }

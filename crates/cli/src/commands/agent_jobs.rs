@@ -5,14 +5,14 @@
 use serde_json::json;
 use superstep::{Checkpointer, ThreadId, worker::Jobs};
 
+use crate::config::place::DbName;
 use crate::{
     args::{
-        db::DbArg,
         jobs::{
             AgentJobAnswerArgs, AgentJobResumeArgs, AgentJobRunArgs, AgentJobsCommand, AgentScheduleAddArgs,
             ScheduleCommand,
         },
-        shared::LocationArgs,
+        shared::AGENT,
     },
     commands::{jobs, run::read_prompt, schedules},
     config::location::Location,
@@ -36,8 +36,8 @@ pub(crate) async fn jobs(command: AgentJobsCommand) -> Result<Exit, Failure> {
     }
 }
 
-fn located(db: Option<DbArg>) -> Result<Location, Failure> {
-    Location::new(LocationArgs { db, cwd: None })
+fn located(db: Option<DbName>) -> Result<Location, Failure> {
+    Location::new(AGENT, db, None)
 }
 
 async fn run(args: AgentJobRunArgs) -> Result<Exit, Failure> {

@@ -14,7 +14,7 @@ use superstep::{
 };
 
 use crate::{
-    config::{location::Location, remembered::Remembered},
+    config::{location::Location, settings::StoredSettings},
     graphs::{any_graph::AnyGraph, any_thread::AnyThread, graph_set::GraphSet},
     output::{
         exit::{Exit, Failure},
@@ -59,7 +59,7 @@ impl Owners for Agents<'_> {
                 return Ok(None);
             }
             // Its optional nodes depend on its configuration.
-            let graph = graph_of(&Remembered::load(&**store, thread, None).await?, self.0)?;
+            let graph = graph_of(&StoredSettings::load(&**store, thread, None).await?, self.0)?;
             Ok(Some(AnyGraph::open(&graph, store.clone(), options)))
         })
     }

@@ -36,16 +36,16 @@ const MAX_LISTED: usize = 10;
 pub(crate) async fn run(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failure> {
     match command {
         DbCommand::Check(DbCheckArgs { trust, database }) => {
-            let location = Location::new(database.location)?;
+            let location = database.location.locate()?;
             check(&Agents(&location), &location, trust, database.json).await
         }
-        DbCommand::Stats(args) => stats(&Location::new(args.location)?, args.json).await,
-        DbCommand::Migrate(args) => migrate(&Location::new(args.location)?, args.json).await,
-        DbCommand::Vacuum(args) => vacuum(&Location::new(args.location)?, args.json).await,
+        DbCommand::Stats(args) => stats(&args.location.locate()?, args.json).await,
+        DbCommand::Migrate(args) => migrate(&args.location.locate()?, args.json).await,
+        DbCommand::Vacuum(args) => vacuum(&args.location.locate()?, args.json).await,
         DbCommand::Key => keys::key(),
-        DbCommand::Rekey(args) => keys::rekey(&Location::new(args.location)?, args.json).await,
+        DbCommand::Rekey(args) => keys::rekey(&args.location.locate()?, args.json).await,
         DbCommand::Prune(DbPruneArgs { keep, yes, database }) => {
-            let location = Location::new(database.location)?;
+            let location = database.location.locate()?;
             prune(&location, (yes, database.json), async |store, thread| {
                 Ok(thread_admin::pruned(&location, store, thread, thread_admin::keep(&keep)).await?.0)
             })

@@ -17,11 +17,9 @@ use superstep::{
     },
 };
 
+use crate::config::names::new_thread_name;
 use crate::{
-    args::{
-        export::{ExportArgs, FileArgs, ImportArgs, TextArgs},
-        values::new_thread_name,
-    },
+    args::export::{ExportArgs, FileArgs, ImportArgs, TextArgs},
     commands::checks::{self, Agents, Owners},
     config::location::Location,
     output::{
@@ -42,7 +40,7 @@ pub(crate) async fn export(args: ExportArgs) -> Result<Exit, Failure> {
         .iter_mut()
         .filter(|rule| *rule == "conversation")
         .for_each(|rule| "messages".clone_into(rule));
-    let location = Location::new(location)?;
+    let location = location.locate()?;
     let options = options(text, conversation())?;
     let store = location.existing(&name)?;
     let thread = ThreadId::from(name.as_str());
@@ -54,7 +52,7 @@ pub(crate) async fn export(args: ExportArgs) -> Result<Exit, Failure> {
 
 /// Stores the thread of a file.
 pub(crate) async fn import(args: ImportArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.database.location)?;
+    let location = args.database.location.locate()?;
     let owners = &Agents(&location);
     import_of(args.file, args.database.json, &location, owners, |_, _| Ok(()), async || location.open()).await
 }

@@ -5,11 +5,9 @@ use superstep::{
     worker::{Cancelled, JobId, JobInfo, JobState, Jobs, Listed, NewJob},
 };
 
+use crate::config::place::DbName;
 use crate::{
-    args::{
-        db::DbArg,
-        jobs::{DueArgs, JobIdsArgs, JobListArgs, OrderArgs},
-    },
+    args::jobs::{DueArgs, JobIdsArgs, JobListArgs, OrderArgs},
     config::location::Location,
     output::{
         exit::{Exit, Failure},
@@ -51,7 +49,7 @@ pub(crate) fn sent(numbers: &[JobId], thread: &ThreadId, json: bool) -> Result<E
 /// Lists the jobs.
 pub(crate) async fn list(
     args: JobListArgs,
-    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
+    location: impl FnOnce(Option<DbName>) -> Result<Location, Failure>,
 ) -> Result<Exit, Failure> {
     let JobListArgs { thread, dead, database } = args;
     let jobs = Jobs::open(location(database.db)?.queue()?).await?;
@@ -102,7 +100,7 @@ pub(crate) async fn list(
 /// Makes jobs due now.
 pub(crate) async fn retry(
     args: JobIdsArgs,
-    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
+    location: impl FnOnce(Option<DbName>) -> Result<Location, Failure>,
 ) -> Result<Exit, Failure> {
     each(
         args,
@@ -116,7 +114,7 @@ pub(crate) async fn retry(
 /// Removes jobs, or requests the end of those that run.
 pub(crate) async fn cancel(
     args: JobIdsArgs,
-    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
+    location: impl FnOnce(Option<DbName>) -> Result<Location, Failure>,
 ) -> Result<Exit, Failure> {
     each(args, location, "is unknown: it is finished or never existed", async |jobs, id| {
         Ok(match jobs.cancel(id).await? {
@@ -131,7 +129,7 @@ pub(crate) async fn cancel(
 /// Changes jobs one after the other, until one is not there, and reports what each of them does now.
 async fn each(
     args: JobIdsArgs,
-    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
+    location: impl FnOnce(Option<DbName>) -> Result<Location, Failure>,
     why_not: &str,
     change: impl AsyncFn(&Jobs, JobId) -> Result<Option<&'static str>, Failure>,
 ) -> Result<Exit, Failure> {

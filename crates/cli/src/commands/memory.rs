@@ -73,7 +73,7 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
             of.show(&added)
         }
         MemoryCommand::Rekey(MemoryRekeyArgs { config, database: DatabaseArgs { location, json } }) => {
-            keys::rekey_memory(&configured(config.as_deref())?, &Location::new(location)?, json).await
+            keys::rekey_memory(&configured(config.as_deref())?, &location.locate()?, json).await
         }
         MemoryCommand::Forget { ids, of } => UserMemory::with(of, Memory::open_existing)?.forget(&ids).await,
     }
@@ -83,7 +83,7 @@ impl UserMemory {
     fn with(args: MemoryArgs, open: Open) -> Result<Self, Failure> {
         let MemoryArgs { user, config, database } = args;
         let DatabaseArgs { location, json } = database;
-        let location = Location::new(location)?;
+        let location = location.locate()?;
         let memory = configured(config.as_deref())?;
         let user = user.unwrap_or_else(|| memory.user().to_owned());
         let memory = open(&memory, &location.cwd)?;

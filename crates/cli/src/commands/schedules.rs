@@ -9,12 +9,12 @@ use superstep::{
     worker::{Jobs, Schedule, ScheduleError, ScheduleInfo},
 };
 
+use crate::config::names::new_thread_name;
+use crate::config::place::DbName;
 use crate::{
     args::{
-        db::DbArg,
         jobs::{ScheduleArgs, StoredSchedules, TimesArgs},
         shared::OwnDatabaseArgs,
-        values::new_thread_name,
     },
     config::location::Location,
     output::{
@@ -64,7 +64,7 @@ fn at_a_time(thread: &str) -> String {
 /// Lists the schedules, or changes one of them.
 pub(crate) async fn change(
     command: StoredSchedules,
-    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
+    location: impl FnOnce(Option<DbName>) -> Result<Location, Failure>,
 ) -> Result<Exit, Failure> {
     let open = async |database: &OwnDatabaseArgs| -> Result<Jobs, Failure> {
         Ok(Jobs::open(location(database.db.clone())?.queue()?).await?)

@@ -26,7 +26,7 @@ use crate::{
         watch::{Watched, watch_of},
         writes::{TaskWrites, Writes, writes},
     },
-    config::{location::Location, remembered::Remembered},
+    config::settings::StoredSettings,
     graphs::{any_graph::AnyGraph, any_thread::AnySnapshot, state_json::values},
     output::{
         exit::{Exit, Failure},
@@ -44,7 +44,7 @@ use crate::{
 
 /// Shows the checkpoints of a thread.
 pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.thread.database.location)?;
+    let location = args.thread.database.location.locate()?;
     let store = location.existing(&args.thread.name)?;
     let thread = ThreadId::from(args.thread.name.as_str());
     if store.load(&thread, None).await?.is_none() {
@@ -64,7 +64,7 @@ fn any_graph_of(thread: &ThreadId) -> Result<Box<dyn AnyGraph>, Failure> {
 
 /// Compares two states.
 pub(crate) async fn diff(args: DiffArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.database.location)?;
+    let location = args.database.location.locate()?;
     let side = async |name: &str, at: Option<CheckpointId>| {
         let (store, thread) = (location.existing(name)?, ThreadId::from(name));
         let options = RunOptions::new().thread(thread.clone()).at(at);
@@ -76,7 +76,7 @@ pub(crate) async fn diff(args: DiffArgs) -> Result<Exit, Failure> {
 
 /// Follows a thread.
 pub(crate) async fn watch(args: ThreadArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.database.location)?;
+    let location = args.database.location.locate()?;
     let (store, thread) = (location.existing(&args.name)?, ThreadId::from(args.name.as_str()));
     let graph = any_graph_of(&thread)?;
     let waits = |_: &AnySnapshot| {
@@ -120,7 +120,7 @@ struct WithWrites {
 
 /// Shows a thread at a checkpoint.
 pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.thread.database.location)?;
+    let location = args.thread.database.location.locate()?;
     let store = location.existing(&args.thread.name)?;
     let thread = ThreadId::from(args.thread.name.as_str());
     let at = args.at.map(CheckpointId);
@@ -168,7 +168,7 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
     let drawing = match &args.thread {
         None => default_graph()?.drawing(),
         Some(thread) => {
-            let location = Location::new(args.location)?;
+            let location = args.location.locate()?;
             let store = location.existing(thread)?;
             let id = ThreadId::from(thread.as_str());
             if store.load(&id, None).await?.is_none() {
@@ -177,7 +177,7 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
             let drawing = match Dreams::is_thread(&id) {
                 true => Dreams::inspection_graph().with_checkpointer(store).thread(&id).drawing().await,
                 false => {
-                    let graph = graph_of(&Remembered::load(&*store, &id, None).await?, &location)?;
+                    let graph = graph_of(&StoredSettings::load(&*store, &id, None).await?, &location)?;
                     graph.with_checkpointer(store).thread(&id).drawing().await
                 }
             };

@@ -77,7 +77,7 @@ struct Listed {
 /// Lists the threads.
 pub(crate) async fn threads(args: ThreadsArgs<DatabaseArgs>) -> Result<Exit, Failure> {
     let ThreadsArgs { check, database: DatabaseArgs { location, json } } = args;
-    let location = Location::new(location)?;
+    let location = location.locate()?;
     if check {
         return unresumable(&Agents(&location), &location, json).await;
     }

@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::jobs::{AgentWorkerArgs, RunsArgs},
-    config::{encryption::REQUIRED, location::Location},
+    config::{encryption::REQUIRED, settings::Given},
     output::{
         exit::{Exit, Failure},
         text::print_note,
@@ -15,11 +15,12 @@ use crate::{
 
 /// Runs jobs with the agent of the command line until a signal, or until none is due.
 pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.location.clone())?;
+    let location = args.location.clone().locate()?;
     let options = location.queue()?;
     let required = location.sealing().required;
     let what = format!("taking jobs from `{}`", location.db());
-    let hosted = Hosted::new(location, &args).await?;
+    let hosted =
+        Hosted::new(location, &Given::from(args.agent.clone()), args.rules(), args.trust_answers).await?;
     let jobs = Jobs::open(options).await?;
     let mut worker = hosted.add_to(new_worker(&jobs, required).await?)?;
     if let Some(limit) = args.limit {

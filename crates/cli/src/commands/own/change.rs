@@ -25,7 +25,7 @@ use crate::{
 pub(crate) async fn fork(args: ForkArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
     let ForkArgs { at, new, thread } = args;
     let (name, at) = (&thread.name, CheckpointId(at));
-    let location = Location::of_program(program, thread.database.db)?;
+    let location = Location::new(program, thread.database.db, None)?;
     let mut owned = graphs.owned(location.existing(name)?, name, None, || location.unknown(name)).await?;
     // Nothing is copied for a checkpoint that does not exist.
     if owned.store.load(&owned.name, Some(at)).await?.is_none() {
@@ -65,7 +65,7 @@ pub(crate) async fn db(
     program: &str,
     graphs: &GraphSet,
 ) -> Result<Exit, Failure> {
-    let location = |args: &OwnDatabaseArgs| Location::of_program(program, args.db.clone());
+    let location = |args: &OwnDatabaseArgs| Location::new(program, args.db.clone(), None);
     match command {
         DbCommand::Check(DbCheckArgs { trust, database }) => {
             db::check(graphs, &location(&database)?, trust, database.json).await
@@ -92,7 +92,7 @@ pub(crate) async fn edit(args: EditArgs, program: &str, graphs: &GraphSet) -> Re
     let EditArgs { update, node, thread } = args;
     let update = read_json("update", &update)?;
     let name = &thread.name;
-    let location = Location::of_program(program, thread.database.db)?;
+    let location = Location::new(program, thread.database.db, None)?;
     let mut owned = graphs.owned(location.existing(name)?, name, None, || location.unknown(name)).await?;
     owned.graph.check("update", &update)?;
     let nodes = owned.graph.nodes();

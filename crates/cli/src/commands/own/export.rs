@@ -14,14 +14,14 @@ use crate::{
 pub(crate) async fn export(args: OwnExportArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnExportArgs { thread: name, text, db } = args;
     let options = options(text, Redaction::new())?;
-    let location = Location::of_program(program, db)?;
+    let location = Location::new(program, db, None)?;
     let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
     export_of(&*owned.store, &ThreadId::from(name), &options).await
 }
 
 /// Stores the thread of a file, which has to belong to a graph of the program.
 pub(crate) async fn import(args: OwnImportArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let location = Location::of_program(program, args.database.db)?;
+    let location = Location::new(program, args.database.db, None)?;
     let accepts = |name: &str, graph: Option<&_>| graphs.owner(name, graph).map(|_| ());
     // A new database is the user's own, and the thread is not.
     let open = async || location.open_own(None, false).await;

@@ -15,7 +15,7 @@ use crate::{
 
 /// Sends, lists and changes jobs.
 pub(crate) async fn jobs(command: JobsCommand, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let of_program = |database| Location::of_program(program, database);
+    let of_program = |database| Location::new(program, database, None);
     match command {
         JobsCommand::Run(args) => run(args, program, graphs).await,
         JobsCommand::Resume(args) => resume(args, program, graphs).await,
@@ -35,7 +35,7 @@ async fn run(args: JobRunArgs, program: &str, graphs: &GraphSet) -> Result<Exit,
     let graph = graphs.named(graph.as_deref())?;
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
     graph.check("input", &input)?;
-    let location = Location::of_program(program, order.database.db.clone())?;
+    let location = Location::new(program, order.database.db.clone(), None)?;
     let options = location.queue_of_inputs()?;
     let named = thread.map(ThreadId::from);
     let store = location.open_own(named.as_ref(), trust).await?;
@@ -49,7 +49,7 @@ async fn run(args: JobRunArgs, program: &str, graphs: &GraphSet) -> Result<Exit,
 
 async fn resume(args: JobResumeArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
     let JobResumeArgs { thread: name, send: SendArgs { order, trust } } = args;
-    let location = Location::of_program(program, order.database.db.clone())?;
+    let location = Location::new(program, order.database.db.clone(), None)?;
     let options = location.queue()?;
     let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
     location.open_own(Some(&owned.name), trust).await?;
@@ -60,7 +60,7 @@ async fn resume(args: JobResumeArgs, program: &str, graphs: &GraphSet) -> Result
 async fn answer(args: JobAnswerArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
     let JobAnswerArgs { thread: name, question: key, value, send: SendArgs { order, trust } } = args;
     let value = read_json("answer", &value)?;
-    let location = Location::of_program(program, order.database.db.clone())?;
+    let location = Location::new(program, order.database.db.clone(), None)?;
     let options = location.queue_of_inputs()?;
     let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
     let snapshot = owned.open().state().await?;
@@ -81,7 +81,7 @@ async fn add(args: OwnScheduleAddArgs, program: &str, graphs: &GraphSet) -> Resu
     let graph = graphs.named(graph.as_deref())?;
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
     graph.check("input", &input)?;
-    let location = Location::of_program(program, times.database.db.clone())?;
+    let location = Location::new(program, times.database.db.clone(), None)?;
     // The threads of its jobs are new ones of this database.
     location.open_own(None, false).await?;
     schedules::add(times, graph.name(), &input, &location).await

@@ -30,7 +30,7 @@ pub(crate) async fn run(args: OwnRunArgs, program: &str, graphs: &GraphSet) -> R
     if is_unread {
         print_note("the piped input is not read; add `--input -` to read it");
     }
-    let location = Location::of_program(program, turn.database.db.clone())?;
+    let location = Location::new(program, turn.database.db.clone(), None)?;
     let is_fresh = thread.is_none();
     let named = thread.map(ThreadId::from);
     let (store, trusted) = location.open_to_run(named.as_ref(), turn.trust).await?;
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: OwnRunArgs, program: &str, graphs: &GraphSet) -> R
 /// Resumes the pending tasks of a thread.
 pub(crate) async fn resume(args: OwnResumeArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnResumeArgs { thread: name, from, turn } = args;
-    let location = Location::of_program(program, turn.database.db.clone())?;
+    let location = Location::new(program, turn.database.db.clone(), None)?;
     let at = from.map(CheckpointId);
     let owned = graphs.owned(location.existing(&name)?, &name, at, || location.unknown(&name)).await?;
     let snapshot = owned.open_at(at).state().await?;
@@ -85,7 +85,7 @@ pub(crate) async fn resume(args: OwnResumeArgs, program: &str, graphs: &GraphSet
 pub(crate) async fn answer(args: AnswerArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
     let AnswerArgs { thread: name, key, value, turn } = args;
     let value = read_json("answer", &value)?;
-    let location = Location::of_program(program, turn.database.db.clone())?;
+    let location = Location::new(program, turn.database.db.clone(), None)?;
     let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
     let snapshot = owned.open().state().await?;
     check_key(&name, &key, &snapshot.interrupts().collect::<Vec<_>>())?;

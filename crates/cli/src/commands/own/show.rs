@@ -41,7 +41,7 @@ use crate::{
 /// Shows a thread at a checkpoint.
 pub(crate) async fn state(args: OwnStateArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
     let (name, database) = (&args.thread.name, args.thread.database);
-    let location = Location::of_program(program, database.db)?;
+    let location = Location::new(program, database.db, None)?;
     let at = args.at.map(CheckpointId);
     let owned = graphs.owned(location.existing(name)?, name, at, || location.unknown(name)).await?;
     let snapshot = owned.open_at(at).state().await?;
@@ -92,7 +92,7 @@ pub(crate) async fn state(args: OwnStateArgs, program: &str, graphs: &GraphSet) 
 /// Shows the checkpoints of a thread.
 pub(crate) async fn history(args: OwnHistoryArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnHistoryArgs { limit, thread } = args;
-    let location = Location::of_program(program, thread.database.db)?;
+    let location = Location::new(program, thread.database.db, None)?;
     let unknown = || location.unknown(&thread.name);
     let owned = graphs.owned(location.existing(&thread.name)?, &thread.name, None, unknown).await?;
     history_of(owned.store, &**owned.graph, owned.options, limit, thread.database.json).await
@@ -100,7 +100,7 @@ pub(crate) async fn history(args: OwnHistoryArgs, program: &str, graphs: &GraphS
 
 /// Compares two states.
 pub(crate) async fn diff(args: OwnDiffArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let location = Location::of_program(program, args.database.db)?;
+    let location = Location::new(program, args.database.db, None)?;
     let side = async |name: &str, at: Option<CheckpointId>| {
         let unknown = || location.unknown(name);
         let owned = graphs.owned(location.existing(name)?, name, at, unknown).await?;
@@ -112,7 +112,7 @@ pub(crate) async fn diff(args: OwnDiffArgs, program: &str, graphs: &GraphSet) ->
 /// Follows a thread.
 pub(crate) async fn watch(args: OwnThreadArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnThreadArgs { name, database } = args;
-    let location = Location::of_program(program, database.db)?;
+    let location = Location::new(program, database.db, None)?;
     let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
     let waits = |snapshot: &AnySnapshot| {
         let interrupts: Vec<_> = snapshot.interrupts().cloned().collect();
@@ -127,7 +127,7 @@ pub(crate) async fn draw(args: OwnDrawArgs, program: &str, graphs: &GraphSet) ->
     let drawing = match &args.thread {
         None => graphs.named(args.graph.as_deref())?.drawing(),
         Some(name) => {
-            let location = Location::of_program(program, args.db)?;
+            let location = Location::new(program, args.db, None)?;
             let owned = graphs.owned(location.existing(name)?, name, None, || location.unknown(name)).await?;
             owned.open().drawing().await?
         }
@@ -145,7 +145,7 @@ pub(crate) fn schema(args: &SchemaArgs, graphs: &GraphSet) -> Result<Exit, Failu
 pub(crate) async fn replay(args: OwnReplayArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnReplayArgs { cases, live, trust, database } = args;
     let ReplayedArgs { target, all, review: reviews, accept, from, to, strict } = cases;
-    let location = Location::of_program(program, database.db)?;
+    let location = Location::new(program, database.db, None)?;
     if all || reviews || accept {
         let (is_own, is_text) = (|name: &str| graphs.has(name), target.is_some());
         if is_text && !trust {

@@ -29,7 +29,7 @@ pub(crate) async fn threads(
     graphs: &GraphSet,
 ) -> Result<Exit, Failure> {
     let ThreadsArgs { check, database: OwnDatabaseArgs { db, json } } = args;
-    let location = Location::of_program(program, db)?;
+    let location = Location::new(program, db, None)?;
     if check {
         return unresumable(graphs, &location, json).await;
     }

@@ -15,7 +15,7 @@ use crate::{
 /// Runs jobs until a signal, or until none is due.
 pub(crate) async fn worker(args: WorkerArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
     let WorkerArgs { graphs: named, limit, runs, trust, quiet, db } = args;
-    let location = Arc::new(Location::of_program(program, db)?);
+    let location = Arc::new(Location::new(program, db, None)?);
     let options = location.queue()?;
     let chosen = match named.is_empty() {
         true => graphs.all().to_vec(),

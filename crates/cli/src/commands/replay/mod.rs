@@ -22,11 +22,11 @@ use self::{
     review::review,
     turns::Turns,
 };
+use crate::config::{names::thread_name, settings::Given};
 use crate::{
     args::{
         command_line::ReplayArgs,
         shared::{DatabaseArgs, ReplayedArgs, TurnArgs},
-        values::thread_name,
     },
     config::location::Location,
     output::{
@@ -49,11 +49,19 @@ async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, 
     let ReplayArgs { cases, live_model, live_tools, current_tools, database, agent, no_memory } = args;
     let ReplayedArgs { target, all, review: reviews, accept, from, to, strict } = cases;
     let DatabaseArgs { location, json } = database;
-    let turn = TurnArgs { agent, no_memory, json, ..TurnArgs::default() };
-    let location = Location::new(location)?;
+    let given = Given::from(TurnArgs { agent, no_memory, ..TurnArgs::default() });
+    let location = location.locate()?;
     let (from, to) = (from.map(CheckpointId), to.map(CheckpointId));
-    let turns =
-        &Turns { location: &location, turn: &turn, from, to, live_model, live_tools, current_tools, servers };
+    let turns = &Turns {
+        location: &location,
+        given: &given,
+        from,
+        to,
+        live_model,
+        live_tools,
+        current_tools,
+        servers,
+    };
     if all || reviews || accept {
         let graph = graph()?;
         let is_own = |name: &str| name == graph.name();
