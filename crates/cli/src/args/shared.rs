@@ -31,13 +31,32 @@ pub(crate) struct LocationArgs {
     pub(crate) cwd: Option<PathBuf>,
 }
 
-impl LocationArgs {
-    /// Resolves the folder and the database of the agent's program.
+/// The database of a program with graphs of its own.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DbArgs {
+    /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in the current folder].
+    #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
+    pub(crate) db: Option<DbName>,
+}
+
+/// Arguments that name the database of a command.
+pub(crate) trait Locate: Args {
+    /// Resolves the folder and the database of a program.
     ///
     /// # Errors
     /// Those of [`Location::new`].
-    pub(crate) fn locate(self) -> Result<Location, Failure> {
-        Location::new(AGENT, self.db, self.cwd)
+    fn locate(self, program: &str) -> Result<Location, Failure>;
+}
+
+impl Locate for LocationArgs {
+    fn locate(self, program: &str) -> Result<Location, Failure> {
+        Location::new(program, self.db, self.cwd)
+    }
+}
+
+impl Locate for DbArgs {
+    fn locate(self, program: &str) -> Result<Location, Failure> {
+        Location::new(program, self.db, None)
     }
 }
 
@@ -49,11 +68,11 @@ pub(crate) struct LogArgs {
     pub(crate) log: Option<LogFilter>,
 }
 
-/// The folder and the database, and the form of the output.
+/// The database, and the form of the output.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct DatabaseArgs {
+pub(crate) struct DatabaseArgs<L: Args> {
     #[command(flatten)]
-    pub(crate) location: LocationArgs,
+    pub(crate) location: L,
     /// Print JSON: one object per line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -61,33 +80,52 @@ pub(crate) struct DatabaseArgs {
 
 /// A thread of a database.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct ThreadArgs {
+pub(crate) struct ThreadArgs<L: Args> {
     /// The thread.
     #[arg(index = 1, value_name = "THREAD", value_parser = thread_name)]
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs<L>,
 }
 
-/// The database, and the form of the output.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct OwnDatabaseArgs {
-    /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in the current folder].
-    #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
-    pub(crate) db: Option<DbName>,
-    /// Print JSON: one object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// The threads to list, of the database `D`.
 #[derive(Args, Debug)]
-pub(crate) struct ThreadsArgs<D: Args> {
+pub(crate) struct StateArgs<L: Args> {
+    /// The checkpoint [default: the newest].
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
+    pub(crate) at: Option<u64>,
+    #[command(flatten)]
+    pub(crate) thread: ThreadArgs<L>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct HistoryArgs<L: Args> {
+    /// Maximum number of checkpoints.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) thread: ThreadArgs<L>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs<L: Args> {
+    /// The first state: a thread, or `THREAD@CHECKPOINT`.
+    #[arg(value_parser = thread_at)]
+    pub(crate) a: ThreadAt,
+    /// The second state: a thread, `THREAD@CHECKPOINT`, or `@CHECKPOINT` for the same thread.
+    #[arg(value_parser = thread_at)]
+    pub(crate) b: ThreadAt,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs<L>,
+}
+
+/// The threads to list.
+#[derive(Args, Debug)]
+pub(crate) struct ThreadsArgs<L: Args> {
     /// List only the threads that this program cannot resume, with the reasons; exit with 5 if there are any.
     #[arg(long)]
     pub(crate) check: bool,
     #[command(flatten)]
-    pub(crate) database: D,
+    pub(crate) database: DatabaseArgs<L>,
 }
 
 /// The checkpoints to retain: one of these.
@@ -143,17 +181,6 @@ pub(crate) enum Format {
     Svg,
     /// A PNG picture, if the program was built with the feature `png`.
     Png,
-}
-
-/// Two states to compare.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct TwoStatesArgs {
-    /// The first state: a thread, or `THREAD@CHECKPOINT`.
-    #[arg(value_parser = thread_at)]
-    pub(crate) a: ThreadAt,
-    /// The second state: a thread, `THREAD@CHECKPOINT`, or `@CHECKPOINT` for the same thread.
-    #[arg(value_parser = thread_at)]
-    pub(crate) b: ThreadAt,
 }
 
 /// The options of an agent.

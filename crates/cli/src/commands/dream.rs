@@ -4,7 +4,10 @@ use serde_json::json;
 use superstep::memory::{DreamResult, Dreams};
 
 use crate::{
-    args::{command_line::DreamArgs, shared::DatabaseArgs},
+    args::{
+        command_line::DreamArgs,
+        shared::{AGENT, DatabaseArgs, Locate},
+    },
     config::{
         file,
         location::Location,
@@ -34,7 +37,7 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
     let user = user.unwrap_or_else(|| memory.unwrap_or_default().user().to_owned());
     let settings = Settings { model, base_url, user: Some(user.clone()), ..Settings::default() };
     let given = Given { settings, file: config, key: api_key, ..Given::default() };
-    let location = location.locate()?;
+    let location = location.locate(AGENT)?;
     let at_once = at_once(&user, &given, &location);
     let thread = Dreams::thread(&user);
     // Checked first: without any turn, no database is created.

@@ -17,7 +17,10 @@ use superstep::{
 };
 
 use crate::{
-    args::command_line::RevertArgs,
+    args::{
+        command_line::RevertArgs,
+        shared::{AGENT, Locate},
+    },
     commands::thread_admin::allowed,
     config::{
         location::{self, Location},
@@ -38,7 +41,7 @@ const CWD: &str = "cwd";
 
 /// Restores the files that tools changed after a checkpoint.
 pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
-    let location = args.thread.database.location.locate()?;
+    let location = args.thread.database.location.locate(AGENT)?;
     let name = args.thread.name.as_str();
     let store = location.change(&[name]).await?;
     let thread = ThreadId::from(name);

@@ -14,7 +14,7 @@ use crate::{
     args::{
         command_line::{ResumeArgs, RunArgs},
         decisions::DecisionArgs,
-        shared::TurnArgs,
+        shared::{AGENT, Locate, TurnArgs},
         values::Stdin,
     },
     config::{location::Location, settings::Given},
@@ -39,7 +39,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     let RunArgs { prompt, stdin, thread, user, from, new, discard, location, turn } = args;
     let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
     let prompt = read_prompt(prompt, stdin)?;
-    let location = location.locate()?;
+    let location = location.locate(AGENT)?;
     let store = location.open()?;
     let is_fresh = thread.is_none();
     let thread: ThreadId = match thread {
@@ -80,7 +80,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
             "with `--from` nothing waits yet; decide when it asks, or with a `resume` without it",
         ));
     }
-    let location = location.locate()?;
+    let location = location.locate(AGENT)?;
     let unknown = location.unknown(&thread);
     let thread: ThreadId = thread.into();
     // Checked first: a missing thread must not create a database.

@@ -4,7 +4,10 @@ use superstep::worker::{Jobs, Worker};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::jobs::{AgentWorkerArgs, RunsArgs},
+    args::{
+        jobs::{AgentWorkerArgs, RunsArgs},
+        shared::{AGENT, Locate},
+    },
     config::{encryption::REQUIRED, settings::Given},
     output::{
         exit::{Exit, Failure},
@@ -15,7 +18,7 @@ use crate::{
 
 /// Runs jobs with the agent of the command line until a signal, or until none is due.
 pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, Failure> {
-    let location = args.location.clone().locate()?;
+    let location = args.location.clone().locate(AGENT)?;
     let options = location.queue()?;
     let required = location.sealing().required;
     let what = format!("taking jobs from `{}`", location.db());
@@ -51,16 +54,18 @@ pub(crate) async fn work(worker: Worker, runs: &RunsArgs, what: &str, quiet: boo
         print_note(&format!("{what}; Ctrl-C stops"));
     }
     let signals = tokio::spawn(signals);
-    let ran = match runs.once {
-        true => worker.run_due_until(stop.cancelled()).await.map(Some),
-        false => worker.run_until(stop.cancelled()).await.map(|()| None),
+    let ran = if runs.once {
+        worker.run_due_until(stop.cancelled()).await.map(Some)
+    } else {
+        worker.run_until(stop.cancelled()).await.map(|()| None)
     };
     signals.abort();
     if let Some(number) = ran?.filter(|_| !quiet) {
         let plural = if number == 1 { "" } else { "s" };
-        print_note(&match stop.is_cancelled() {
-            true => format!("stopped after {number} run{plural}"),
-            false => format!("{number} job{plural} ran"),
+        print_note(&if stop.is_cancelled() {
+            format!("stopped after {number} run{plural}")
+        } else {
+            format!("{number} job{plural} ran")
         });
     }
     Ok(Exit::Ok)

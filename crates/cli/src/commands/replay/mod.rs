@@ -26,7 +26,7 @@ use crate::config::{names::thread_name, settings::Given};
 use crate::{
     args::{
         command_line::ReplayArgs,
-        shared::{DatabaseArgs, ReplayedArgs, TurnArgs},
+        shared::{AGENT, DatabaseArgs, Locate, ReplayedArgs, TurnArgs},
     },
     config::location::Location,
     output::{
@@ -50,7 +50,7 @@ async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, 
     let ReplayedArgs { target, all, review: reviews, accept, from, to, strict } = cases;
     let DatabaseArgs { location, json } = database;
     let given = Given::from(TurnArgs { agent, no_memory, ..TurnArgs::default() });
-    let location = location.locate()?;
+    let location = location.locate(AGENT)?;
     let (from, to) = (from.map(CheckpointId), to.map(CheckpointId));
     let turns = &Turns {
         location: &location,
@@ -74,17 +74,16 @@ async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, 
         let how = &accepting(&location, target.as_deref(), "THREAD");
         let replayer =
             Replayer { is_own: &is_own, replay: &replay, rerecord: &rerecord, accept: how, json, strict };
-        return match all {
-            true => Cases::of(&location, target.as_deref())?.replay(&replayer).await,
-            false => review(&location, target.as_deref(), accept, &replayer).await,
+        return if all {
+            Cases::of(&location, target.as_deref())?.replay(&replayer).await
+        } else {
+            review(&location, target.as_deref(), accept, &replayer).await
         };
     }
     let name = named(target)?;
     let thread = ThreadId::from(name.as_str());
-    let store = match live_model || live_tools {
-        true => location.change(&[&name]).await?,
-        false => location.existing(&name)?,
-    };
+    let is_live = live_model || live_tools;
+    let store = if is_live { location.change(&[&name]).await? } else { location.existing(&name)? };
     if store.load(&thread, None).await?.is_none() {
         return Err(location.unknown(&name));
     }
