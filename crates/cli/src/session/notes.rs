@@ -17,10 +17,33 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Maximum number of subjects; with more of them all notes are printed once again.
 const MAX_SUBJECTS: usize = 1_024;
 
-/// Prints a note about a subject, such as a thread of a database, unless an earlier command has printed it.
-pub(crate) fn print_once(subject: &[&str], note: &str) {
-    if is_new(subject, Some(note)) {
-        print_note(note);
+/// A note for the user.
+pub(crate) struct Note {
+    /// The subject, such as a thread of a database.
+    subject: Vec<String>,
+    text: String,
+    /// A quiet command does not print it.
+    is_hint: bool,
+}
+
+impl Note {
+    /// Creates a note that every command prints.
+    pub(crate) fn new(subject: &[&str], text: impl Into<String>) -> Self {
+        let subject = subject.iter().map(ToString::to_string).collect();
+        Self { subject, text: text.into(), is_hint: false }
+    }
+
+    /// Creates a note that quiet commands do not print.
+    pub(crate) fn hint(subject: &[&str], text: impl Into<String>) -> Self {
+        Self { is_hint: true, ..Self::new(subject, text) }
+    }
+
+    /// Prints it, unless an earlier command has done so.
+    pub(crate) fn print_once(&self, is_quiet: bool) {
+        let subject: Vec<&str> = self.subject.iter().map(String::as_str).collect();
+        if !(is_quiet && self.is_hint) && is_new(&subject, Some(&self.text)) {
+            print_note(&self.text);
+        }
     }
 }
 

@@ -1,33 +1,43 @@
-//! The settings that a thread remembers.
+//! The settings of a run: those of a command, over those of a file or a thread.
 //!
-//! Start at [`Remembered`].
+//! Start at [`Settings`].
+
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use superstep::{
-    CheckpointId, Checkpointer, History, ThreadId,
+    CheckpointId, Checkpointer, History, RunOptions, ThreadId,
     checkpoint::{CheckpointError, CheckpointMeta, Source},
+    llm::ApiKey,
 };
 
-use crate::output::exit::{Exit, Failure};
+use crate::{
+    config::{configuration::Configuration, switch::Switch},
+    output::exit::{Exit, Failure},
+};
 
 /// The entry of the metadata that all stored settings have.
 const MODEL: &str = "model";
 
-/// The settings that a thread stores in the metadata of its inputs and resumed runs. A promise; never contains the key.
+/// The settings of a run. A thread stores them in the metadata of its inputs and resumed runs. A promise; never contains the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Remembered {
+#[serde(
+    default,
+    bound(serialize = "C: Serialize + Default + PartialEq", deserialize = "C: Deserialize<'de> + Default")
+)]
+pub(crate) struct Settings<C = Configuration> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) base_url: Option<String>,
     /// The step limit of threads of versions that stored no other setting.
     #[serde(skip_serializing)]
-    pub(super) max_steps: Option<u32>,
-    /// The agent's configuration.
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    pub(crate) config: Map<String, Value>,
+    pub(crate) max_steps: Option<u32>,
+    /// The configuration of the program and its agent.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) config: C,
+    /// The folder of the tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cwd: Option<String>,
     /// The user of the memory.
@@ -38,7 +48,55 @@ pub(crate) struct Remembered {
     pub(crate) is_foreign: bool,
 }
 
-impl Remembered {
+/// The settings of a checkpoint, whose configuration another version may have written.
+pub(crate) type StoredSettings = Settings<Map<String, Value>>;
+
+/// The settings that a command names, and what no thread stores.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    pub(crate) settings: Settings,
+    /// A configuration file, which replaces the configuration of the thread.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) key: Option<ApiKey>,
+    /// Runs calls that require approval, as if a rule allowed them.
+    pub(crate) approves_all: bool,
+}
+
+impl Given {
+    /// Uses no long-term memory.
+    pub(crate) fn without_memory(mut self) -> Self {
+        (self.settings.config.memory, self.settings.config.dream) = (Switch::Off, Switch::Off);
+        self
+    }
+
+    /// Returns whether a setting of a thread is replaced.
+    pub(crate) fn changes_settings(&self) -> bool {
+        let Settings { model, config, .. } = &self.settings;
+        self.file.is_some() || model.is_some() || *config != Configuration::default()
+    }
+}
+
+impl Settings {
+    /// Adds the settings to the options of runs, which store them with their threads.
+    pub(crate) fn stored_by(&self, options: RunOptions) -> RunOptions {
+        self.metadata().into_iter().fold(options, |options, (name, value)| options.metadata(name, value))
+    }
+
+    /// Returns the metadata in which a thread stores them.
+    pub(crate) fn metadata(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(map)) => map,
+            _ => unreachable!("a struct of settings is a JSON object"),
+        }
+    }
+
+    /// Returns them as the thread will have stored them.
+    pub(crate) fn to_stored(&self) -> StoredSettings {
+        StoredSettings::deserialize(&Value::Object(self.metadata())).expect("stored settings can be read")
+    }
+}
+
+impl StoredSettings {
     /// Loads the settings of the thread's newest input or resumed run, or those retained by a prune; empty for a new thread.
     pub(crate) async fn load(
         store: &dyn Checkpointer,
@@ -114,17 +172,6 @@ impl Remembered {
         }
     }
 
-    /// The settings of a run.
-    pub(crate) fn new(
-        model: String,
-        base_url: Option<String>,
-        config: Map<String, Value>,
-        cwd: Option<String>,
-        user: Option<String>,
-    ) -> Self {
-        Self { model: Some(model), base_url, max_steps: None, config, cwd, user, is_foreign: false }
-    }
-
     /// Returns the settings that are compared with those that the user ran.
     pub(crate) fn to_compare(&self) -> Value {
         let Self { model, base_url, max_steps, config, cwd, user, is_foreign: _ } = self;
@@ -140,14 +187,6 @@ impl Remembered {
         }
         // A user's memory is only read if a file configures it, which also names the user.
         (Self { config, max_steps: None, user: None, ..self }, left_out)
-    }
-
-    /// Converts it to stored metadata.
-    pub(crate) fn into_metadata(self) -> Map<String, Value> {
-        match serde_json::to_value(self) {
-            Ok(Value::Object(map)) => map,
-            _ => unreachable!("a struct of texts and numbers is a JSON object"),
-        }
     }
 }
 
@@ -211,26 +250,29 @@ async fn newest(
     }
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn stored_settings_have_no_key_and_are_read_unchanged() {
-        let remembered = Remembered {
+        let settings = Settings {
             model: Some("m".into()),
             base_url: Some("http://h/v1".into()),
-            max_steps: None,
-            config: Map::from_iter([("preset".to_owned(), "graph".into())]),
+            config: Configuration { preset: Some("graph".into()), ..Configuration::default() },
             cwd: Some("/w".into()),
             user: Some("ada".into()),
-            is_foreign: false,
+            ..Settings::default()
         };
-        let stored = Value::Object(remembered.clone().into_metadata());
+        let stored = Value::Object(settings.metadata());
         assert_eq!(
             stored.to_string(),
             r#"{"base_url":"http://h/v1","config":{"preset":"graph"},"cwd":"/w","model":"m","user":"ada"}"#
         );
-        assert_eq!(serde_json::from_value::<Remembered>(stored).unwrap(), remembered);
+        assert_eq!(serde_json::from_value::<Settings>(stored).unwrap(), settings);
     }
 }
