@@ -198,7 +198,7 @@ async fn located<S: State>(
     match begun {
         // The thread of a graph that asks, and the keys of the task's effects, belong to the checkpoint at
         // which the task began. On another branch the work behind the question may be half done, and a second
-        // branch would share it. So a fork asks again under an id of its own, and the error names the
+        // branch would share it. So a fork asks again under its own id, and the error names the
         // checkpoint where the question waits.
         Err(RunError::UnknownInterrupt { name, waiting, .. }) => {
             let elsewhere = waits_at(exec, &name, at).await?;

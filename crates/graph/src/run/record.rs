@@ -267,7 +267,7 @@ async fn store_effects<S: State>(
 }
 
 /// Stores the results of effects that the nodes of a dropped run still wait to see stored: now, or, if the checkpointer has to
-/// wait, in a task of its own, which has the thread's lease until then. Those of a called graph are its caller's as well.
+/// wait, in its own task, which has the thread's lease until then. Those of a called graph are its caller's as well.
 pub(super) fn store_known_effects<S: State>(exec: &mut Execution<S>, plan: &Run) {
     // A simulated process that stops stores nothing, like a killed one.
     if exec.cx.scope.config.call_observer.is_some() {

@@ -36,7 +36,7 @@ pub(crate) struct LocatedSubgraph<T: State> {
 /// A node that runs a graph on `T`.
 pub(crate) struct SubgraphNode<S: State, T: State> {
     pub(crate) graph: CompiledGraph<T>,
-    /// Returns the state with which it starts, from that of its caller; `None` if it has a state of its own.
+    /// Returns the state with which it starts, from that of its caller; `None` if it has its own state.
     pub(crate) seed: fn(S) -> Option<T>,
 }
 
