@@ -24,7 +24,7 @@ pub struct NodeSpec {
     pub on_cancel: OnCancel,
     /// `true` if each of its tasks takes an item, so that only a fan-out can lead to it.
     pub worker: bool,
-    /// `true` if it chooses among routes of its own, which must then be declared.
+    /// `true` if it chooses among its own routes, which must then be declared.
     pub routing: bool,
     /// The node whose failures it handles, so that only these lead to it.
     pub handles: Option<Endpoint>,

@@ -143,7 +143,7 @@ pub enum RunError {
         source: serde_json::Error,
     },
     /// `step_limit` is 0.
-    #[error("SS107: a `step_limit` of 0 lets nothing run; use at least 1")]
+    #[error("SS107: `step_limit` must be at least 1")]
     ZeroStepLimit,
     /// The graph has a checkpointer, but the run has no thread.
     #[error(

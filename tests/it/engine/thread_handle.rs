@@ -99,7 +99,7 @@ async fn options_of_a_handle_are_those_of_the_run() {
     let discarded = order.on_unfinished(OnUnfinished::Discard).run(Order::update()).await.unwrap();
     assert_eq!(discarded.state.log.len(), 2);
     let error = graph.thread("order-7").step_limit(0).run(Order::update()).await.unwrap_err();
-    assert!(error.to_string().starts_with("SS107: a `step_limit` of 0 "), "{error}");
+    assert!(error.to_string().starts_with("SS107: `step_limit` must be at least 1"), "{error}");
 }
 
 #[tokio::test]

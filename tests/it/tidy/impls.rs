@@ -14,7 +14,7 @@ const APIS: [(&str, &str); 5] = [
     ("graph", "Thread"),
 ];
 
-/// Those that are to be moved. No type may be added.
+/// Types whose methods are to be moved. No type may be added.
 const LEFT: [(&str, &str); 29] = [
     ("agent", "Agent"),
     ("agent", "AgentDeps"),

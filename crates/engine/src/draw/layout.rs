@@ -55,7 +55,7 @@ pub(super) struct Placed {
 #[derive(Debug)]
 pub(super) struct PlacedLine {
     /// The points of its path from source to target; empty for an arrow from a node to itself.
-    pub(super) way: Vec<(f64, f64)>,
+    pub(super) points: Vec<(f64, f64)>,
     /// The middle of the left edge of its label.
     pub(super) label: (f64, f64),
 }
@@ -315,21 +315,21 @@ fn finish(
     };
     let lines = lines.iter().zip(turned).zip(pieces).map(|((line, turned), pieces)| {
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else {
-            return PlacedLine { way: Vec::new(), label: centre(line.from) };
+            return PlacedLine { points: Vec::new(), label: centre(line.from) };
         };
         let (top, bottom) = if *turned { (line.to, line.from) } else { (line.from, line.to) };
-        let mut way = vec![port(top, *first, true)];
+        let mut points = vec![port(top, *first, true)];
         // Straight past the nodes and labels of a layer.
-        way.extend(pieces.iter().flat_map(|piece| {
+        points.extend(pieces.iter().flat_map(|piece| {
             let (x, (upper, lower)) = (things[*piece].x, edges[things[*piece].layer]);
             [(x, upper), (x, lower)]
         }));
-        way.push(port(bottom, *last, false));
+        points.push(port(bottom, *last, false));
         if *turned {
-            way.reverse();
+            points.reverse();
         }
         let (x, y) = centre(if *turned { *last } else { *first });
-        PlacedLine { way, label: (x + BESIDE, y) }
+        PlacedLine { points, label: (x + BESIDE, y) }
     });
     let lines = lines.collect();
     Placed { width, height: y, nodes: (0..shapes.len()).map(centre).collect(), lines }

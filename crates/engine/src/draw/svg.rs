@@ -143,11 +143,11 @@ impl Drawing {
         let dashes = if stroke.dashed { " stroke-dasharray=\"5 4\"" } else { "" };
         let (half, long) = (HEAD.0 / 2.0, HEAD.1);
         // The line ends at the base of the head, whose tip is at the node.
-        let (path, head, (x, y)) = match &line.way[..] {
+        let (path, head, (x, y)) = match &line.points[..] {
             [.., (_, before), (x, tip)] => {
                 let base = if tip > before { tip - long } else { tip + long };
                 let head = format!("M{:.1} {base:.1}L{:.1} {base:.1}L{x:.1} {tip:.1}z", x - half, x + half);
-                (curve(&line.way, base), head, line.label)
+                (curve(&line.points, base), head, line.label)
             }
             _ => {
                 let node = stroke.line.from;
@@ -180,11 +180,11 @@ impl Drawing {
 
 /// Returns the path through these points, each of which it passes vertically, to the height `end` in the column of the
 /// last point.
-fn curve(way: &[(f64, f64)], end: f64) -> String {
-    let mut path = format!("M{:.1} {:.1}", way[0].0, way[0].1);
-    for (at, pair) in way.windows(2).enumerate() {
+fn curve(points: &[(f64, f64)], end: f64) -> String {
+    let mut path = format!("M{:.1} {:.1}", points[0].0, points[0].1);
+    for (at, pair) in points.windows(2).enumerate() {
         let ((x0, y0), (x1, mut y1)) = (pair[0], pair[1]);
-        if at + 2 == way.len() {
+        if at + 2 == points.len() {
             y1 = end;
         }
         let middle = f64::midpoint(y0, y1);

@@ -57,7 +57,7 @@ fn certainly_continues(map: &EdgeMap<'_>, node: usize, to: &[bool]) -> bool {
     if routers.into_iter().any(|router| from.iter().filter(|edge| edge.when == router).all(leads_in)) {
         return true;
     }
-    // A node with routes of its own must take one of them if no edge leads on.
+    // A node with its own routes must take one of them if no edge leads on.
     let joined = map.joins.iter().any(|(sources, ..)| sources.contains(&node));
     !joined && !from.is_empty() && from.iter().all(|edge| edge.when == EdgeCondition::Goto && leads_in(edge))
 }

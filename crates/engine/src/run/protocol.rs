@@ -167,7 +167,7 @@ pub enum EngineError {
         /// The worker.
         to: String,
     },
-    /// A node with routes of its own took none, and no edge leads on.
+    /// A node with its own routes took none, and no edge leads on.
     #[error(
         "routing node `{0}` returned no route, and no edge leaves it; return a route, or one that leads to \
          END"

@@ -75,7 +75,7 @@ pub enum ProblemKind {
         "SS009: node `{0}` takes an item, which only a fan-out provides; use `add_fan_out`, or `add_node`"
     )]
     WorkerWithoutItem(NodeName),
-    /// A node with routes of its own whose targets are not declared.
+    /// A node with its own routes whose targets are not declared.
     #[error("SS011: routing node `{0}` has no targets; map its routes to nodes with `add_routes`")]
     NoRoutes(NodeName),
     /// Two maps for the routes of a node.
@@ -93,7 +93,7 @@ pub enum ProblemKind {
     /// An error handler of START or END.
     #[error("SS014: node `{0}` is an error handler of {1}, which cannot fail; name a node")]
     NothingToHandle(NodeName, &'static str),
-    /// A subgraph that works on its caller's state and declares a state of its own.
+    /// A subgraph that works on its caller's state and declares its own state.
     #[error(
         "SS015: subgraph `{0}` uses the state of its graph, so it has no state of its own to store; use \
          `add_subgraph_with`, or another `Persistence`"

@@ -69,7 +69,7 @@ impl<S: State> Thread<S> {
 
     /// Folds every checkpoint of the thread once, and returns the first whose state is not the one that was stored with it, by its
     /// snapshot or the fingerprints that a [recorded](Self::recording) superstep has. A changed reducer, a changed type of a channel or
-    /// a changed thread is the reason. `None` also if the thread is redacted. Threads of subgraphs are not compared.
+    /// a changed thread is the reason. `None` even if the thread is redacted. Threads of subgraphs are not compared.
     ///
     /// # Errors
     /// [`RunError::OtherGraph`], [`RunError::Decode`], [`RunError::NewerChannel`], or that of the checkpointer.

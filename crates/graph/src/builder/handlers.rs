@@ -19,7 +19,7 @@ impl<S: State> StateGraph<S> {
     /// It runs in the same superstep, with the state of `node`, and its update is folded in place of
     /// `node`'s. Then its own edges are followed, not those of `node`. It receives a [`NodeFailure`], which
     /// is stored: after a crash the handler runs again, and `node` does not. If the handler fails too, the
-    /// run fails, unless it has a handler of its own.
+    /// run fails, unless it has its own handler.
     ///
     /// It is a regular node with its own [`NodeOptions`](crate::NodeOptions), except that no edge can lead to
     /// it. Interrupts are not failures and never reach it. A cancelled run that leaves attempts does not begin it.

@@ -2,21 +2,17 @@
 
 use std::{panic::Location, sync::Arc};
 
-use superstep_engine::{Endpoint, OnCancel, Problem, ProblemKind, Topology};
+use superstep_engine::{Endpoint, OnCancel, Problem, ProblemKind};
 
 use super::state_graph::StateGraph;
 use crate::{
     Command, CompiledGraph, Cx, NodeError, Route, State,
-    compiled::subgraph::Subgraph,
     node::{
         Persistence,
         erased::{NodeFn, erase, erase_routing},
         refs::{NodeRef, RoutingRef},
     },
-    run::{
-        nested_run::Returned,
-        subgraph_lookup::{MappedState, SameState},
-    },
+    run::{nested_run::Returned, subgraph_lookup::SubgraphNode},
 };
 
 impl<S: State> StateGraph<S> {
@@ -60,7 +56,7 @@ impl<S: State> StateGraph<S> {
                 Ok::<_, NodeError>(output(&ended))
             }
         };
-        self.declare_mapped(name, graph, erase(run))
+        self.declare_subgraph(name, graph, erase(run), |_| None)
     }
 
     /// Like [`add_subgraph`](Self::add_subgraph), for a graph whose nodes may [`leave`](Cx::leave) it with a
@@ -104,7 +100,7 @@ impl<S: State> StateGraph<S> {
                 })
             }
         };
-        let node = self.declare_mapped(name, graph, erase_routing(run));
+        let node = self.declare_subgraph(name, graph, erase_routing(run), |_| None);
         self.routing::<R>(node)
     }
 
@@ -126,23 +122,20 @@ impl<S: State> StateGraph<S> {
             let kind = ProblemKind::OwnSameState(name.into());
             self.topology.problems.push(Problem { kind, place: Location::caller() });
         }
-        self.declare_subgraph(name, run, graph.inner().topology.clone(), Arc::new(SameState(graph.clone())))
+        self.declare_subgraph(name, graph, run, Some)
     }
 
+    /// Declares a node that runs `graph`; `seed` returns the state with which it starts, if that is its caller's.
     #[track_caller]
-    fn declare_mapped<T: State>(&mut self, name: &str, graph: &CompiledGraph<T>, run: NodeFn<S>) -> NodeRef {
-        self.declare_subgraph(name, run, graph.inner().topology.clone(), Arc::new(MappedState(graph.clone())))
-    }
-
-    #[track_caller]
-    fn declare_subgraph(
+    fn declare_subgraph<T: State>(
         &mut self,
         name: &str,
+        graph: &CompiledGraph<T>,
         run: NodeFn<S>,
-        topology: Arc<Topology>,
-        subgraph: Arc<dyn Subgraph<S>>,
+        seed: fn(S) -> Option<T>,
     ) -> NodeRef {
-        self.subgraphs.push((self.nodes.len(), subgraph));
+        let topology = graph.inner().topology.clone();
+        self.subgraphs.push((self.nodes.len(), Arc::new(SubgraphNode { graph: graph.clone(), seed })));
         let node = self.declare(name, run, false);
         let spec = self.topology.nodes.last_mut().expect("it was just declared");
         // It is notified of a cancellation, and decides for each of its nodes.

@@ -95,7 +95,7 @@ impl<S: State> Inner<S> {
         }
     }
 
-    /// Returns the targets of a command.
+    /// Returns the targets of a command: the `recorded` ones, if there are any.
     ///
     /// # Errors
     /// [`EngineError::UnknownSend`] if a worker belongs to another graph.
@@ -103,8 +103,12 @@ impl<S: State> Inner<S> {
         &self,
         node: NodeIndex,
         goto: Vec<Goto<usize, RawJson>>,
+        recorded: Option<Box<Targets>>,
     ) -> Result<Targets, EngineError> {
-        let mut targets = Targets::default();
+        let mut targets = recorded.map_or_else(Targets::default, |recorded| *recorded);
+        if !targets.ends.is_empty() || goto.is_empty() {
+            return Ok(targets);
+        }
         for goto in goto {
             match goto {
                 Goto::Route(route) => targets.ends.push(self.nodes[node.position()].routes[route]),

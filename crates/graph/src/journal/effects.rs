@@ -171,7 +171,7 @@ impl EffectLog {
             .unwrap_or_default()
     }
 
-    /// Drops the results of a task: its error handler has effects of its own.
+    /// Drops the results of a task: its error handler has its own effects.
     pub(crate) fn forget(&self, task: TaskId) {
         self.pages().tasks.remove(&task.slot);
     }

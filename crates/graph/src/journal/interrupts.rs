@@ -438,7 +438,7 @@ impl InterruptQueue {
         }
     }
 
-    /// Drops the answers of a task: its error handler has questions of its own.
+    /// Drops the answers of a task: its error handler has its own questions.
     pub(crate) fn drop_answers(&self, task: TaskId) {
         if let Some(tasks) = self.state().answers.get_mut(&task.step) {
             tasks.remove(&task.slot);

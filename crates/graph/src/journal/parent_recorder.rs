@@ -18,15 +18,15 @@ pub(crate) struct ParentRecorder {
     pub(crate) since_ms: i64,
     pub(crate) task: TaskId,
     /// The tasks between the recording one and the call, outermost first.
-    pub(crate) way: Vec<String>,
+    pub(crate) path: Vec<String>,
     pub(crate) key: String,
 }
 
 impl ParentRecorder {
     /// Creates the recorder for a graph called by `task` of this one.
     pub(crate) fn inside(&self, task: TaskId, key: &str) -> Self {
-        let way = self.way.iter().cloned().chain([self.name(task)]).collect();
-        Self { recorder: self.recorder.clone(), way, key: key.to_owned(), ..*self }
+        let path = self.path.iter().cloned().chain([self.name(task)]).collect();
+        Self { recorder: self.recorder.clone(), path, key: key.to_owned(), ..*self }
     }
 
     fn name(&self, task: TaskId) -> String {
@@ -35,7 +35,7 @@ impl ParentRecorder {
 
     /// Returns the name of a task with its path. Keys of calls cannot contain the separator.
     fn whole_name(&self, task: TaskId) -> String {
-        let mut names = self.way.clone();
+        let mut names = self.path.clone();
         names.push(self.name(task));
         names.join(&SEPARATOR.to_string())
     }
@@ -46,7 +46,7 @@ impl ParentRecorder {
             return Some(found);
         }
         // Older programs recorded it with the direct caller.
-        let caller = self.way.iter().try_fold(recorded, |recorded, name| recorded.inner.get(name));
+        let caller = self.path.iter().try_fold(recorded, |recorded, name| recorded.inner.get(name));
         caller?.inner.get(&self.name(task)).cloned()
     }
 

@@ -77,6 +77,9 @@ pub(super) async fn begin_with_store<S: State>(
     }
     let thread = config.thread.clone();
     let thread = thread.ok_or_else(|| RunError::NoThread { graph: exec.graph.name.clone() })?;
+    // `OnExisting` is decided under the lease: a commit that expects no head would refuse a second beginning as
+    // well, but could not return the outcome of the first. A thread that another process runs is busy, which the
+    // caller can distinguish from finished.
     let lease = checkpointer.lease(&thread).await?;
     let run_input = match run_input {
         RunInput::Input(_)
@@ -193,6 +196,10 @@ async fn located<S: State>(
     at: Option<CheckpointId>,
 ) -> Result<Begin, RunError> {
     match begun {
+        // The thread of a graph that asks, and the keys of the task's effects, belong to the checkpoint at
+        // which the task began. On another branch the work behind the question may be half done, and a second
+        // branch would share it. So a fork asks again under its own id, and the error names the
+        // checkpoint where the question waits.
         Err(RunError::UnknownInterrupt { name, waiting, .. }) => {
             let elsewhere = waits_at(exec, &name, at).await?;
             Err(RunError::UnknownInterrupt { name, waiting, elsewhere })

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Map, Value};
 use superstep_checkpoint::{AppliedTask, Commit, Source, TaskRecord};
-use superstep_engine::{Report, Run, Task};
+use superstep_engine::{Report, Run, Task, TaskId};
 
 use super::{
     encode::DueSnapshot,
@@ -18,14 +18,15 @@ use crate::{
     journal::memories::{MemoryCall, after_call},
 };
 
-/// Creates the commit of a folded superstep; the next one's workers get the `items`.
+/// Creates the commit of a folded superstep; the next one's workers get the `items`. `None` without a thread.
 pub(super) fn folded<S: State>(
     exec: &mut Execution<S>,
     plan: &Run,
     items: &BTreeMap<u32, String>,
 ) -> Option<Box<Commit>> {
+    let writer = exec.writer.as_ref()?;
     let control = plan.control().expect("a commit is pending");
-    let mut new = exec.writer.as_ref()?.new_commit(Source::Loop, control, Map::new());
+    let mut new = writer.new_commit(Source::Loop, control, Map::new());
     if !items.is_empty() {
         new.control.items.clone_from(items);
     }
@@ -120,6 +121,17 @@ pub(super) async fn store_stopped<S: State>(exec: &mut Execution<S>, task: Task)
         store_record(exec, task.id.slot, record).await?;
     }
     Ok(())
+}
+
+/// Stores a failed attempt of a task.
+pub(super) async fn store_failed<S: State>(
+    exec: &mut Execution<S>,
+    task: TaskId,
+    attempts: u32,
+    error: String,
+) -> Result<(), RunError> {
+    let record = exec.superstep.failed_record(&exec.cx, task, attempts, error);
+    store_record(exec, task.slot, record).await
 }
 
 /// Stores the record of a task.

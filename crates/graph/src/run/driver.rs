@@ -289,12 +289,16 @@ impl<S: State> Driver<'_, S> {
 
     /// Stores the due records, unless others may join them.
     async fn record_due(&mut self, batch: usize) -> Result<(), Stop> {
+        // A record exists so that a crash does not repeat a finished task. Tasks that end in the same poll
+        // end at the same time as far as a crash is concerned, and those that end with the last task of their
+        // superstep are in its checkpoint. Later, a result is recorded at once, since the siblings may take
+        // minutes.
         let due = self.exec.superstep.ended.len();
         if due >= batch {
             record_ended(self.exec, &self.plan).await?;
         } else if due == 1 && self.timing.is_quick() {
-            // A runtime polls the driver right after the first of many tasks. Those that end as fast share its
-            // transaction.
+            // A runtime polls the driver right after the first of many tasks: hundreds of short ones would be hundreds of
+            // transactions. Those that end as fast share the first one.
             yield_now().await;
         }
         Ok(())

@@ -8,7 +8,7 @@ use superstep_engine::{Failure, Input, NodeIndex, NodeName, RestoreError, Run, T
 use superstep_state::{Panicked, chain};
 
 use super::{
-    commit::store_record,
+    commit::store_failed,
     execution::Execution,
     superstep::{FinishedTask, Refused},
 };
@@ -75,8 +75,7 @@ pub(super) async fn fail_task<S: State>(
         withdraw_answers(exec, task.id);
     }
     if plan.is_stopped(task.id.slot) {
-        let record = exec.superstep.failed_record(&exec.cx, task.id, task.attempt, chain(&*source));
-        return store_record(exec, task.id.slot, record).await;
+        return store_failed(exec, task.id, task.attempt, chain(&*source)).await;
     }
     exec.superstep.failure = Some((task, source));
     Ok(())
@@ -89,6 +88,9 @@ pub(super) async fn hand_over<S: State>(
     source: Box<dyn Error + Send + Sync>,
     data: Option<Value>,
 ) -> Result<(), RunError> {
+    // An error is a Rust value of its process, and the handler may run in another one: the failure is recorded
+    // before the handler begins, and a crash in between must not run the node again. So the handler always
+    // receives the same `NodeFailure`.
     let slot = task.id.slot;
     let node = exec.graph.topology.name(task.node).clone();
     let item = exec.superstep.items.get(&slot).map(String::as_str);
@@ -98,9 +100,7 @@ pub(super) async fn hand_over<S: State>(
     exec.superstep.open_questions.remove(&slot);
     exec.cx.interrupts.drop_answers(task.id);
     exec.cx.effects.forget(task.id);
-    let record = exec.superstep.failed_record(&exec.cx, task.id, 0, chain(&*source));
-    drop(source);
-    store_record(exec, slot, record).await
+    store_failed(exec, task.id, 0, chain(&*source)).await
 }
 
 /// Drops the answers of this run to the questions of a task, which refuses it.

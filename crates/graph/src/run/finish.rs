@@ -39,11 +39,7 @@ pub(super) fn finish_task<S: State>(
     };
     let Written { update, goto, recorded_targets } = written;
     let mut stored = stored_form(exec, &update, task.node, step).map_err(blame)?;
-    let command_targets = match recorded_targets {
-        Some(targets) => Ok(*targets),
-        None if goto.is_empty() => Ok(Targets::default()),
-        None => exec.graph.command_targets(task.node, goto),
-    };
+    let command_targets = exec.graph.command_targets(task.node, goto, recorded_targets);
     let cached_targets = command_targets
         .as_ref()
         .ok()

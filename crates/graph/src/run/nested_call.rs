@@ -47,7 +47,7 @@ pub(crate) struct Call<T: State> {
     pub(crate) answers: Vec<PendingAnswer>,
     /// The sink of its events, and its path there.
     pub(crate) events: Option<(Arc<dyn NestedSink>, SubgraphPath)>,
-    /// The scope of the called graph's run, with a position of its own; `None` there if it is not stored.
+    /// The scope of the called graph's run, with its own position; `None` there if it is not stored.
     pub(crate) scope: RunScope,
     /// The observer of its progress.
     pub(crate) watch: Option<Watch<T>>,

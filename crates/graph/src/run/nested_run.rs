@@ -1,7 +1,7 @@
 //! Nested runs: graphs called by tasks of other graphs.
 //!
 //! ```text
-//! parent task ── cx.call ──▶ run of the graph, on a thread of its own under the parent's
+//! parent task ── cx.call ──▶ run of the graph, on its own thread below the parent's
 //!      ▲                          │ completed: its state
 //!      │                          │ failed: a NodeError with the run's error
 //!      └── questions, breakpoints, cancel ◀─┘ the parent's task waits or stops likewise

@@ -43,7 +43,7 @@ use crate::{
     },
 };
 
-/// The thread of a probe without a name of its own.
+/// The thread of a probe without its own name.
 const THREAD: &str = "test";
 
 /// Runs a probe: see [`CompiledGraph::probe`](crate::CompiledGraph::probe).

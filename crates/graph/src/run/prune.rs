@@ -28,6 +28,8 @@ use crate::{
 
 /// The automatic prune waits until it deletes at least one checkpoint for this number of retained ones, because the oldest
 /// retained one gets a full state each time.
+// To delete one checkpoint after each run would write a full state for each run, however small its update, and a thread would cost as much as
+// its state. With a quarter, many runs share that cost.
 const RETAINED_PER_DELETED: usize = 4;
 
 /// The maximum number of ids of deleted inputs that the oldest checkpoint retains.

@@ -12,7 +12,7 @@ use superstep_state::{chain, reduce};
 use tokio::runtime::Handle;
 
 use super::{
-    commit::{flush, mark_recorded, record_of, store_record, store_records, store_stopped},
+    commit::{flush, mark_recorded, record_of, store_failed, store_record, store_records, store_stopped},
     conflicts::accepted,
     encode::DueSnapshot,
     execution::Execution,
@@ -25,7 +25,7 @@ use super::{
 use crate::{
     NodeError, RunError, State,
     journal::{effects::Request, interrupts::WaitReason, recorder::Recorded},
-    node::{output::Written, routing::Targets},
+    node::output::Written,
 };
 
 /// Stores that a task failed and is about to be retried, so that a crash in between does not lose it.
@@ -37,8 +37,7 @@ pub(super) async fn record_failed_attempt<S: State>(
         return Ok(());
     };
     trace::repeated(exec.graph.topology.name(failed.node), failed, &*source, task);
-    let record = exec.superstep.failed_record(&exec.cx, failed.id, failed.attempt, chain(&*source));
-    store_record(exec, failed.id.slot, record).await
+    store_failed(exec, failed.id, failed.attempt, chain(&*source)).await
 }
 
 /// Stores the results of the tasks of a superstep that will not be committed.
@@ -73,6 +72,9 @@ pub(super) async fn record_over<S: State>(
     exec: &mut Execution<S>,
     over: Vec<TaskEnd<S>>,
 ) -> Result<Vec<Task>, RunError> {
+    // Which of two tasks ends first is invisible, so siblings that ended in the same moment as a failure are
+    // recorded. Only an end that would have stopped the run itself, such as a missing route or a rejected answer,
+    // is left to the next attempt, because a run reports one error.
     let mut again = Vec::new();
     for TaskEnd { task, mut result } in over {
         let observed = exec.observer.after_task(exec.view(None), task, &mut result);
@@ -110,11 +112,7 @@ async fn keep_finished<S: State>(
 fn keep_written<S: State>(exec: &mut Execution<S>, task: Task, written: Written<S>) -> Option<Report> {
     let Written { update, goto, recorded_targets } = written;
     let mut stored = stored_form(exec, &update, task.node, task.id.step).ok()?;
-    let command_targets = match recorded_targets {
-        Some(targets) => *targets,
-        None if goto.is_empty() => Targets::default(),
-        None => exec.graph.command_targets(task.node, goto).ok()?,
-    };
+    let command_targets = exec.graph.command_targets(task.node, goto, recorded_targets).ok()?;
     exec.observer.before_store(exec.view(None), task, None, stored.as_mut()).ok()?;
     exec.emit.update(task, &exec.state, &update, false);
     let report = finish(exec, task.id, task.node, update, stored, command_targets, false).ok()?;
@@ -142,8 +140,7 @@ async fn keep_failed<S: State>(
         return hand_over(exec, task, source, data).await;
     }
     let attempts = if is_retried { task.attempt } else { 0 };
-    let record = exec.superstep.failed_record(&exec.cx, task.id, attempts, chain(&*source));
-    store_record(exec, task.id.slot, record).await
+    store_failed(exec, task.id, attempts, chain(&*source)).await
 }
 
 /// Stores the questions of a task. A rejected answer is reported by the next run, which asks again.
@@ -209,6 +206,9 @@ pub(super) async fn record_started<S: State>(
     plan: &Run,
     requests: Vec<Request>,
 ) -> Result<(), RunError> {
+    // A record has everything known of a task: its answers, its failed attempts, its effects. With the node as a
+    // second writer both would have to agree on it, and a node dropped in the middle of a write could overwrite
+    // what was stored after it. So the node passes its result on and waits.
     let (mut waiting, mut sync) = (Vec::with_capacity(requests.len()), false);
     for Request { task, stored, durable } in requests {
         // The record of a finished or interrupted task must not be replaced. Work that it left behind is
@@ -267,7 +267,7 @@ async fn store_effects<S: State>(
 }
 
 /// Stores the results of effects that the nodes of a dropped run still wait to see stored: now, or, if the checkpointer has to
-/// wait, in a task of its own, which has the thread's lease until then. Those of a called graph are its caller's as well.
+/// wait, in its own task, which has the thread's lease until then. Those of a called graph are its caller's as well.
 pub(super) fn store_known_effects<S: State>(exec: &mut Execution<S>, plan: &Run) {
     // A simulated process that stops stores nothing, like a killed one.
     if exec.cx.scope.config.call_observer.is_some() {

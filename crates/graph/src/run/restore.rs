@@ -226,6 +226,11 @@ async fn load_head<S: State>(
     let Some(remembered) = state else {
         return restore(ThreadDecoder::new((*graph.initial).clone()), thread, loaded, written).map(Some);
     };
+    // A run that folded a whole thread in each turn would cost O(n²). The remembered state is taken only if it is
+    // certain to equal the fold: the head has the same number, the thread the same nonce, no other connection has
+    // written to the database, the graph is the same object (another one may have other reducers), and no channel
+    // is untracked or unknown. The checkpointer has it and not the graph, because only the checkpointer knows of
+    // deletions, copies and foreign writes.
     let known = remembered.get::<Remembered<S>>().filter(|known| {
         known.graph.as_ptr() == Arc::as_ptr(graph) && known.nonce.as_deref() == loaded.meta.nonce()
     });

@@ -111,6 +111,8 @@ pub(super) fn continue_run<S: State>(
 ) -> Result<Begin, RunError> {
     let mut first = None;
     if config.checkpoint.is_some() {
+        // The parent of the copy is the checkpoint that it copies, and not that one's parent: a checkpoint
+        // contains the changes since its parent, and a copy has none.
         // A fork runs its tasks afresh, except an input, which cannot run again.
         exec.superstep.origins.clear();
         tasks.retain(|task| control.next.get(task.slot as usize).is_some_and(|node| node.as_str() == START));
@@ -141,6 +143,9 @@ pub(super) fn restore_tasks<S: State>(
         let (failure, record) = record.taken_apart();
         let mut node = exec.graph.topology.find(name.as_str());
         if let Some(failure) = failure {
+            // Without its handler a task's node is retried, because a failure must not disappear. If the
+            // handler had already written, continuing would fold its update and follow the wrong edges,
+            // so that is rejected.
             match failure.handler(&exec.graph.topology) {
                 Some(handler) => {
                     node = Some(handler);
@@ -150,7 +155,6 @@ pub(super) fn restore_tasks<S: State>(
                 None if update.is_some() => {
                     return Err(lost_handler(&failure, &exec.graph.name, begin.control.step, slot));
                 }
-                // The program no longer has a handler, so that the node is retried.
                 None => continue,
             }
         }

@@ -62,6 +62,9 @@ pub(super) fn look_up<S: State>(
     cache: &NodeCache<S>,
     item: Option<Arc<str>>,
 ) -> Result<(Option<Written<S>>, Lookup), Panicked> {
+    // The answer is not part of the key, so that one person's approval would be reused on another person's
+    // thread. An external update of a called graph marks the calling tasks as ones that waited, in their records,
+    // because a task that was stopped may have none.
     let slot = task.id.slot;
     if exec.superstep.has_waited(&exec.cx, task.id) || exec.superstep.failure_of(slot).is_some() {
         return Ok((None, Lookup::None));
@@ -178,10 +181,7 @@ fn cached<S: State>(
     }
     let name = exec.graph.topology.name(node);
     let update = encode(&exec.state, &update, 0, name, &mut exec.scratch).ok()?;
-    let targets = match recorded_targets {
-        Some(targets) => *targets,
-        None => exec.graph.command_targets(node, goto).ok()?,
-    };
+    let targets = exec.graph.command_targets(node, goto, recorded_targets).ok()?;
     let targets = named(&exec.graph.topology, &targets.ends, &mut targets.items.into_iter());
     serde_json::to_value(StoredResult { of: hashed(&exec.graph, node, key), update, targets, until_ms }).ok()
 }

@@ -33,59 +33,35 @@ pub(crate) struct LocatedSubgraph<T: State> {
     pub(crate) seed: Option<T>,
 }
 
-/// A subgraph that works on its caller's state.
-pub(crate) struct SameState<S: State>(pub(crate) CompiledGraph<S>);
-
-/// A subgraph with a state of its own.
-pub(crate) struct MappedState<T: State>(pub(crate) CompiledGraph<T>);
-
-impl<S: State> Subgraph<S> for SameState<S> {
-    fn persistence(&self) -> Persistence {
-        self.0.persistence()
-    }
-
-    fn find(
-        &self,
-        state: S,
-        thread: (ThreadId, At),
-        down: RemainingPath,
-    ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>> {
-        let (thread, at) = thread;
-        Box::pin(find(LocatedSubgraph { graph: self.0.clone(), thread, at, seed: Some(state) }, down))
-    }
-
-    fn check(
-        &self,
-        state: S,
-        checkpointer: Arc<dyn Checkpointer>,
-        thread: ThreadId,
-    ) -> BoxFuture<'static, Result<(), RunError>> {
-        check(self.0.inner().clone(), checkpointer, thread, Some(state))
-    }
+/// A node that runs a graph on `T`.
+pub(crate) struct SubgraphNode<S: State, T: State> {
+    pub(crate) graph: CompiledGraph<T>,
+    /// Returns the state with which it starts, from that of its caller; `None` if it has its own state.
+    pub(crate) seed: fn(S) -> Option<T>,
 }
 
-impl<S: State, T: State> Subgraph<S> for MappedState<T> {
+impl<S: State, T: State> Subgraph<S> for SubgraphNode<S, T> {
     fn persistence(&self) -> Persistence {
-        self.0.persistence()
+        self.graph.persistence()
     }
 
     fn find(
         &self,
-        _: S,
-        thread: (ThreadId, At),
+        state: S,
+        (thread, at): (ThreadId, At),
         down: RemainingPath,
     ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>> {
-        let (thread, at) = thread;
-        Box::pin(find(LocatedSubgraph { graph: self.0.clone(), thread, at, seed: None }, down))
+        let (graph, seed) = (self.graph.clone(), (self.seed)(state));
+        Box::pin(find(LocatedSubgraph { graph, thread, at, seed }, down))
     }
 
     fn check(
         &self,
-        _: S,
+        state: S,
         checkpointer: Arc<dyn Checkpointer>,
         thread: ThreadId,
     ) -> BoxFuture<'static, Result<(), RunError>> {
-        check(self.0.inner().clone(), checkpointer, thread, None)
+        check(self.graph.inner().clone(), checkpointer, thread, (self.seed)(state))
     }
 }
 

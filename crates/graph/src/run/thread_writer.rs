@@ -238,6 +238,9 @@ impl ThreadWriter {
     ) -> Result<Vec<CheckpointMeta>, RunError> {
         let created_ms = new.created_ms;
         new.parent = self.at();
+        // Before it is stored, tasks name their checkpoint by its future number: ids increase by one, and a
+        // run with the lease knows the next one. With `Durability::Exit` all supersteps after the stored
+        // checkpoint share one number; the superstep is a part of a task's key, so keys differ.
         let mut after = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
         let tasks = width(&new.control);
         // A fork copies records of its parent.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                 nodes ── Cx::emit ─┐
-//! the run, a task of its own ────────┴─▶ Events ─▶ Buffer ─▶ RunStream ─▶ the consumer
+//! the run, its own task ─────────────┴─▶ Events ─▶ Buffer ─▶ RunStream ─▶ the consumer
 //!           ▲                        (which modes)  (bounded)    │
 //!           └───────────── dropped at once, if it is ────────────┘
 //! ```

@@ -63,7 +63,7 @@ pub(crate) fn marked(
         QuestionName::Within { call, id } => {
             hash.update(id.as_bytes());
             let colon = if call.is_empty() { "" } else { ":" };
-            format!("{node}:{step}.{slot}{colon}{call}/{}", taken_apart(id).map_or(id, |(place, _)| place))
+            format!("{node}:{step}.{slot}{colon}{call}/{}", split_id(id).map_or(id, |(place, _)| place))
         }
     };
     hash.update(sorted(content).to_string().as_bytes());
@@ -73,12 +73,11 @@ pub(crate) fn marked(
 
 /// Returns whether `id` belongs to another question of the same task under the same key.
 pub(super) fn is_other(id: &str, than: &str) -> bool {
-    id != than
-        && matches!((taken_apart(id), taken_apart(than)), (Some((one, _)), Some((other, _))) if one == other)
+    id != than && matches!((split_id(id), split_id(than)), (Some((one, _)), Some((other, _))) if one == other)
 }
 
 /// Returns the place and the hash.
-fn taken_apart(id: &str) -> Option<(&str, &str)> {
+fn split_id(id: &str) -> Option<(&str, &str)> {
     id.rsplit_once(MARK)
         .filter(|(_, hash)| hash.len() == DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }

@@ -36,7 +36,7 @@ pub struct ComparedTask<'a> {
 
 impl Cx {
     /// Returns the items in the thread's inbox after the item with this number, oldest first; 0 returns all.
-    /// Empty without a checkpointer, and in a subgraph, which has a thread of its own.
+    /// Empty without a checkpointer, and in a subgraph, which has its own thread.
     ///
     /// Items are not removed: store the number of the last one in a channel. Each branch of the thread then
     /// reads it once, and a repeated node reads it again.

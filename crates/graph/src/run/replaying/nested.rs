@@ -40,7 +40,7 @@ pub(in crate::run) fn recorded_of(
             recorder: run.recorder.clone(),
             since_ms: run.since_ms.load(Ordering::Relaxed),
             task: cx.0.task,
-            way: Vec::new(),
+            path: Vec::new(),
             key: key.to_owned(),
         },
     };
@@ -48,7 +48,7 @@ pub(in crate::run) fn recorded_of(
 }
 
 /// Moves a replay to the place where a graph was called. Resolves to the reason if that is not possible; `None` if the call is
-/// not replayed on a thread of its own.
+/// not replayed on its own thread.
 pub(in crate::run) fn seek<'a>(
     cx: &'a Cx,
     key: &'a str,
