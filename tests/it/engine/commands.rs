@@ -248,7 +248,7 @@ on_every_store! {
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("a b 1", "a"));
     }
 
-    /// With the better outcome: the router is a separate node, so that it can be interrupted.
+    /// The better outcome: the router is a separate node, so that it can be interrupted.
     async fn a_router_that_asks_is_asked_again_and_not_what_came_before_it(backend: Backend) {
         let calls = Calls::default();
         let graph = || {
