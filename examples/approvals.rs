@@ -77,18 +77,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let database = folder.path().join("threads.db");
 
     let interrupted = program(&database)?.thread("mail").ask("Write to both.").await?;
-    assert_eq!(interrupted.outcome, Some(AgentOutcome::AwaitingApproval));
+    assert_eq!(interrupted.outcome, AgentOutcome::AwaitingApproval);
     for interrupt in &interrupted.interrupts {
         println!("{}: {}", interrupt.key, interrupt.question["question"]);
     }
 
     // Days later, in another process. Decisions may come in any order, together or one by one.
-    let to_ada = Approval::AlwaysFor([("to".to_owned(), "ada".to_owned())].into());
+    let to_ada = Approval::always_for([("to", "ada")]);
     let answers =
         Answers::new().answer("call_12", Approval::Deny("not today".into())).answer("call_10", to_ada);
     let reply = program(&database)?.thread("mail").answers(answers).resume().await?;
-    println!("{} {} mail was sent", reply.final_reply, SENT.load(Ordering::Relaxed));
-    assert_eq!((reply.outcome, SENT.load(Ordering::Relaxed)), (Some(AgentOutcome::Completed), 1));
+    println!("{} {} mail was sent", reply.text, SENT.load(Ordering::Relaxed));
+    assert_eq!((reply.outcome, SENT.load(Ordering::Relaxed)), (AgentOutcome::Completed, 1));
 
     let again = program(&database)?.thread("mail").ask("Once more.").await?;
     println!("approval is still required for: {}", again.interrupts[0].question["args"]);

@@ -50,16 +50,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .tools([search()])
         .config(ReactConfig { budget, loops: Vec::new(), ..ReactConfig::default() })
         .build()?;
-    let mut run = agent.without_thread().ask_stream("What about tea?", [StreamMode::Custom]);
-    while let Some(event) = run.next().await {
-        if let Event::Custom { name: name @ ("tool_end" | "budget_warning"), data, .. } = event {
-            println!("{name:14} {data}");
+    let mut turn = agent.without_thread().ask_stream("What about tea?");
+    while let Some(event) = turn.next().await {
+        if let AgentEvent::ToolEnd { .. } | AgentEvent::BudgetWarning { .. } = event {
+            println!("{:14} {}", event.name(), event.data());
         }
     }
-    let AgentState { outcome, final_reply, metadata, usage, .. } = run.outcome().await?.state;
+    let Reply { text, outcome, metadata, usage, .. } = turn.reply().await?;
     let tokens = usage.input_tokens + usage.output_tokens;
-    println!("{final_reply} ({}, {tokens} tokens)", metadata.stop_reason);
-    assert_eq!(outcome, Some(AgentOutcome::Budget));
+    println!("{text} ({}, {tokens} tokens)", metadata.stop_reason);
+    assert_eq!(outcome, AgentOutcome::Budget);
     assert_eq!(metadata.tools_used.len(), 3);
     Ok(())
 }

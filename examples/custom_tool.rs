@@ -72,10 +72,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .config(ReactConfig::graph(5))
         .build()?;
 
-    let mut run = agent.without_thread().ask_stream("How is Paris?", [StreamMode::Custom]);
+    let mut run = agent.without_thread().stream(agent.input("How is Paris?"), [StreamMode::Custom]);
     while let Some(event) = run.next().await {
-        if let Event::Custom { name, data, .. } = event {
-            println!("{name:12} {data}");
+        if let Some(event) = AgentEvent::of(&event) {
+            println!("{:12} {}", event.name(), event.data());
         }
     }
     let state = run.outcome().await?.state;

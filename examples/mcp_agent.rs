@@ -31,18 +31,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let library = Arc::new(McpServer::connect("library", config).await?);
     let agent = Agent::builder(Reader).tool_source(library.clone()).config(ReactConfig::graph(5)).build()?;
 
-    let mut run = agent.without_thread().ask_stream("How many books of Lem are there?", StreamMode::Custom);
-    while let Some(event) = run.next().await {
-        if let Event::<AgentState>::Custom { name, data, .. } = event {
-            match name {
-                "tool_start" => println!("→ {} {}", data["tool"], data["args"]),
-                "tool_output" => print!("  {}", data["chunk"].as_str().unwrap_or_default()),
-                "tool_end" => println!("← {}", data["result"]),
-                _ => {}
-            }
+    let mut turn = agent.without_thread().ask_stream("How many books of Lem are there?");
+    while let Some(event) = turn.next().await {
+        match event {
+            AgentEvent::ToolStart { tool, args, .. } => println!("→ {tool} {args}"),
+            AgentEvent::ToolOutput { chunk, .. } => print!("  {chunk}"),
+            AgentEvent::ToolEnd { result, .. } => println!("← {result}"),
+            _ => {}
         }
     }
-    println!("{}", run.outcome().await?.state.final_reply);
+    println!("{}", turn.reply().await?.text);
     library.close().await;
     Ok(())
 }

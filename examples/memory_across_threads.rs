@@ -59,7 +59,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let ask = async |thread: &str, user: &str, text: &str| {
         let input = agent.input(text).user_id(user);
         let end = agent.thread(thread).run(input).await?;
-        println!("{thread}, {user}: {text}\n  {}", Reply::from(end).final_reply.replace('\n', "\n  "));
+        println!("{thread}, {user}: {text}\n  {}", Reply::from(end).text.replace('\n', "\n  "));
         Ok::<_, Box<dyn Error>>(())
     };
 

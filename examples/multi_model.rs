@@ -45,7 +45,7 @@ struct Titled {
 /// Runs the agent, which has its own graph.
 async fn answer(agent: Agent, state: Titled, _: Cx) -> Result<TitledUpdate, NodeError> {
     let reply = agent.ask(&state.question).await?;
-    Ok(Titled::update().answer(reply.final_reply))
+    Ok(Titled::update().answer(reply.text))
 }
 
 /// Calls the small model directly.
@@ -65,14 +65,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .build()?;
 
     let question = "What does Rust compile to?";
-    let mut run = agent.without_thread().ask_stream(question, [StreamMode::Custom]);
-    while let Some(event) = run.next().await {
-        if let Event::Custom { name, data, .. } = event {
-            println!("{name:14} {data}");
-        }
+    let mut turn = agent.without_thread().ask_stream(question);
+    while let Some(event) = turn.next().await {
+        println!("{:14} {}", event.name(), event.data());
     }
-    let AgentState { metadata, final_reply, .. } = run.outcome().await?.state;
-    println!("{} replied: {final_reply}", metadata.model);
+    let Reply { text, metadata, .. } = turn.reply().await?;
+    println!("{} replied: {text}", metadata.model);
     assert_eq!(metadata.model, "spare");
     assert_eq!(metadata.usage_by_model["spare"].output_tokens, 3);
 

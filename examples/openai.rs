@@ -26,8 +26,8 @@ async fn weather(
 }
 
 /// An agent whose threads are in this file.
-pub(crate) fn agent(server: OpenAiConfig, threads: &str) -> Result<Agent, Box<dyn Error>> {
-    let agent = Agent::builder(OpenAiModel::new(server)?)
+pub(crate) fn agent(model: OpenAiModel, threads: &str) -> Result<Agent, Box<dyn Error>> {
+    let agent = Agent::builder(model)
         .tools([weather()])
         .checkpointer(SqliteCheckpointer::open(threads)?)
         .system_prompt("Answer in one sentence.")
@@ -38,20 +38,18 @@ pub(crate) fn agent(server: OpenAiConfig, threads: &str) -> Result<Agent, Box<dy
 /// Runs a turn, prints the answer as it is streamed, and returns it.
 pub(crate) async fn ask(agent: &Agent, question: &str) -> Result<String, Box<dyn Error>> {
     println!("> {question}");
-    let mut run = agent.thread("travel").ask_stream(question, [StreamMode::Custom]);
-    while let Some(event) = run.next().await {
+    let mut turn = agent.thread("travel").ask_stream(question);
+    while let Some(event) = turn.next().await {
         match event {
-            Event::Custom { name: "llm_token", data, .. } => {
-                print!("{}", data["token"].as_str().unwrap_or_default());
-                std::io::stdout().flush()?;
-            }
-            Event::Custom { name, data, .. } if name == "tool_start" => println!("{name} {data}"),
+            AgentEvent::LlmToken { token, .. } => print!("{token}"),
+            AgentEvent::ToolStart { tool, args, .. } => println!("{tool} {args}"),
             _ => {}
         }
+        std::io::stdout().flush()?;
     }
     println!();
     // If the model call failed, the reply explains it, and `resume` of the thread repeats it.
-    Ok(run.outcome().await?.state.final_reply)
+    Ok(turn.reply().await?.text)
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -62,9 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         );
         return Ok(());
     };
-    let url = env::var("OPENAI_BASE_URL").unwrap_or_else(|_| "https://api.openai.com/v1".to_owned());
-    let key = env::var("OPENAI_API_KEY").unwrap_or_default();
-    let agent = agent(OpenAiConfig::new(url, key, model), "travel.db")?;
+    let agent = agent(OpenAiModel::from_env(model)?, "travel.db")?;
 
     ask(&agent, "How warm is it in Paris?").await?;
     // The thread has the conversation, in the next run of this program too.

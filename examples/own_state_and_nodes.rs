@@ -130,7 +130,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     assert_eq!(end.state.notes.len(), 3);
     let reply = Reply::from(end);
-    println!("{}", reply.final_reply);
-    assert_eq!(reply.final_reply, "Gave back 2000 cents.");
+    println!("{}", reply.text);
+    assert_eq!(reply.text, "Gave back 2000 cents.");
     Ok(())
 }

@@ -62,8 +62,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let look = tool_fn(spec, |args: Look, _| async move { Ok(format!("Nothing in the {}.", args.place)) });
     let agent = Agent::builder(Stubborn).tool(look).config(careful()).build()?;
     let reply = agent.ask("Where are my keys?").await?;
-    println!("{}: {}", reply.metadata.stop_reason, reply.final_reply);
-    assert_eq!(reply.outcome, Some(AgentOutcome::Limit));
+    println!("{}: {}", reply.metadata.stop_reason, reply.text);
+    assert_eq!(reply.outcome, AgentOutcome::Limit);
     // Three rounds, of which only the first call ran.
     assert_eq!((reply.metadata.steps_taken, reply.metadata.tools_used.len()), (3, 1));
 

@@ -61,16 +61,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The same turn, streamed.
     let schema = ToolSpec::of::<Order>("order", "").parameters;
     let input = AgentState::update().messages([Message::user("The same again.")]).output_schema(schema);
-    let mut run = agent.graph().stream(input, [StreamMode::Custom]);
-    while let Some(event) = run.next().await {
-        let Event::Custom { name, data, .. } = event else { continue };
-        match name {
-            "output_partial" => println!("  so far: {}", data["output"]),
-            "tool_end" => println!("  the model receives: {}", data["result"]),
+    let mut turn =
+        superstep::agent::ReplyStream::from(agent.without_thread().stream(input, StreamMode::Custom));
+    while let Some(event) = turn.next().await {
+        match event {
+            AgentEvent::OutputPartial { output, .. } => println!("  so far: {output}"),
+            AgentEvent::ToolEnd { result, .. } => println!("  the model receives: {result}"),
             _ => {}
         }
     }
-    let reply = Reply::from(run.outcome().await?);
-    println!("{:?}", reply.read::<Order>()?);
+    println!("{:?}", turn.reply().await?.read::<Order>()?);
     Ok(())
 }

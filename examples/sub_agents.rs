@@ -82,11 +82,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let answers = Answers::new().answer(interrupt.id.as_str(), Approval::Approve);
     let reply = boss.thread("t").answers(answers).resume().await?;
-    println!(
-        "{} ({} tokens in all)",
-        reply.final_reply,
-        reply.usage.input_tokens + reply.usage.output_tokens
-    );
-    assert_eq!((reply.final_reply.as_str(), reply.usage.input_tokens), ("The cellar is empty.", 80));
+    println!("{} ({} tokens in all)", reply.text, reply.usage.input_tokens + reply.usage.output_tokens);
+    assert_eq!((reply.text.as_str(), reply.usage.input_tokens), ("The cellar is empty.", 80));
     Ok(())
 }

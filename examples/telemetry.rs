@@ -90,8 +90,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .checkpointer(MemoryCheckpointer::new())
         .build()?;
     let reply = agent.thread("trip").ask("A day in Basel?").await?;
-    println!("{}", reply.final_reply);
-    assert_eq!(reply.final_reply, "The museum of Basel is open.");
+    println!("{}", reply.text);
+    assert_eq!(reply.text, "The museum of Basel is open.");
 
     telemetry.map_or(Ok(()), Telemetry::end)?;
     Ok(())

@@ -1,35 +1,16 @@
-//! Every error code has a page in `docs/errors`, and every page has a code. The code on a page is compiled, and gives the
-//! error of its page: the modules here run it, in a test for each page.
+//! Every error code has a page in `docs/errors`, and every page has a code. The code on a page is compiled and run, and gives
+//! the error of its page: a comment at the end of each page is the body of its test, and `pages.rs` lists the tests.
 
 #![allow(unused_variables, reason = "the fragments of the pages are complete in themselves")]
 #![allow(clippy::print_stdout, reason = "a fragment prints what a reader wants to see")]
 
-mod from_ss001;
-mod from_ss010;
-mod from_ss020;
-mod from_ss101;
-mod from_ss110;
-mod from_ss119;
-mod from_ss140;
-mod from_ss160;
-mod from_ss176;
-mod from_ss190;
-mod from_ss301;
-#[cfg(all(feature = "postgres", unix))]
-mod from_ss315;
-#[cfg(feature = "sealed")]
-mod from_ss316;
-#[cfg(feature = "worker")]
-mod from_ss401;
-mod setup;
+mod pages;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
-
-use crate::support::blocks;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -126,46 +107,9 @@ fn every_page_names_its_types_in_rust() {
     }
 }
 
-/// Returns the lines that are not blank, without their indentation and with single spaces.
-fn lines(text: &str) -> String {
-    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    lines.filter(|line| !line.is_empty()).map(|line| line + "\n").collect()
-}
-
-/// Returns the functions of the modules above by the codes of their pages: the test `ss101`, and helpers such as `ss101_graph`.
-fn functions() -> BTreeMap<String, String> {
-    let mut functions = BTreeMap::<String, String>::new();
-    for entry in fs::read_dir(root().join("tests/it/error_pages")).unwrap() {
-        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
-        for item in text.split("\n}\n") {
-            let signature =
-                item.lines().find_map(|line| line.trim_start_matches("async ").strip_prefix("fn "));
-            let code = signature.and_then(|signature| signature.get(..5)).unwrap_or_default().to_uppercase();
-            if is_code(&code) {
-                functions.entry(code).or_default().push_str(&lines(item));
-            }
-        }
-    }
-    functions
-}
-
-/// The test of a page runs its first block and expects the error, and runs the others without it.
 #[test]
-fn the_code_of_every_page_is_in_its_test() {
-    let functions = functions();
-    let mut missing = Vec::new();
-    for (code, page) in pages() {
-        let function = functions.get(&code).map_or("", String::as_str);
-        let is_test = function.contains("#[test]") || function.contains("#[tokio::test");
-        if !is_test || !function.contains(&format!("\"{code}\"")) {
-            missing.push(format!("{code}: no test `{}` that expects the error\n", code.to_lowercase()));
-        }
-        for (number, block) in blocks(&page, "rust").into_iter().enumerate() {
-            let block = lines(block);
-            if !function.contains(&format!("\n{block}")) {
-                missing.push(format!("{code}, block {}, is not in its test:\n{block}", number + 1));
-            }
-        }
-    }
-    assert!(missing.is_empty(), "write the same lines in `tests/it/error_pages`:\n{}", missing.join("\n"));
+fn every_page_has_a_test() {
+    let tests: Vec<_> = pages::CODES.iter().copied().map(str::to_owned).collect();
+    let pages: Vec<_> = pages().into_keys().collect();
+    assert_eq!(tests.iter().collect::<BTreeSet<_>>(), pages.iter().collect(), "the table in `pages.rs`");
 }

@@ -307,7 +307,7 @@ async fn an_agent_calls_them_like_any_other_tool() {
         .build()
         .unwrap();
     let reply = agent.thread("t").ask("go").await.unwrap();
-    assert_eq!(reply.final_reply, "done");
+    assert_eq!(reply.text, "done");
     let state = agent.graph().thread("t").state().await.unwrap().values;
     let results: Vec<String> = state.tool_result_history.iter().cloned().collect();
     assert_eq!(

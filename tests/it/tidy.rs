@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 mod book;
 mod circles;
+mod impls;
 mod lists;
 mod packages;
 mod roots;
@@ -123,7 +124,7 @@ const FOLDERS: [(&str, &[&str]); 11] = [
     ("postgres", &["store"]),
     ("sealed", &["values", "checkpointer", "store"]),
     ("worker", &["queue", "jobs", "new_job", "schedule", "stored_schedules", "attempt", "worker", "running"]),
-    ("cli", &["output", "args", "offline", "config", "graphs", "session", "commands", "program"]),
+    ("cli", &["output", "offline", "config", "graphs", "session", "args", "commands", "program"]),
 ];
 
 const MAX_FILE_LINES: usize = 800;

@@ -31,6 +31,7 @@ mod transcript;
 pub use agent::builder::{AgentBuilder, AgentError};
 pub use agent::extract::ExtractError;
 pub use agent::handle::{Agent, Reply};
+pub use agent::reply_stream::ReplyStream;
 pub use agent::steer::{SteerError, steer};
 pub use agent::thread::AgentThread;
 pub use approval::approver::Approval;

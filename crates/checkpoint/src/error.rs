@@ -139,6 +139,16 @@ impl CheckpointError {
         }
     }
 
+    /// Creates the error of a thread with the maximum number of checkpoints.
+    #[doc(hidden)]
+    pub fn too_long(thread: &ThreadId) -> Self {
+        let what = format!(
+            "thread `{thread}` has {} checkpoints, the most there can be; use another thread",
+            u32::MAX
+        );
+        Self::Storage { what, source: None }
+    }
+
     /// Creates the error of a prune that retains a checkpoint that does not exist.
     pub fn unknown_retained(thread: &ThreadId, at: CheckpointId) -> Self {
         Self::Storage {

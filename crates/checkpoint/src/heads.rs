@@ -37,7 +37,7 @@ impl<H: PartialEq> Heads<H> {
     }
 
     /// Drops all states if another connection has written since the last call, because it may have replaced their threads.
-    pub fn see(&mut self, version: i64) {
+    pub fn invalidate_if_changed(&mut self, version: i64) {
         if self.version != version {
             *self = Self { version, ..Self::new(self.max_bytes) };
         }
@@ -92,12 +92,12 @@ mod tests {
         assert!(heads.get(&"a".into(), &CheckpointId(2)).is_none());
         assert_eq!(heads.bytes, 0);
         heads.insert("a".into(), CheckpointId(1), state(4));
-        heads.see(0);
+        heads.invalidate_if_changed(0);
         assert!(heads.get(&"a".into(), &CheckpointId(1)).is_some());
-        heads.see(1);
+        heads.invalidate_if_changed(1);
         assert!(heads.get(&"a".into(), &CheckpointId(1)).is_none());
         heads.insert("a".into(), CheckpointId(1), state(4));
-        heads.see(1);
+        heads.invalidate_if_changed(1);
         assert!(heads.get(&"a".into(), &CheckpointId(1)).is_some());
         heads.remove(&"a".into());
         assert_eq!(heads.bytes, 0);

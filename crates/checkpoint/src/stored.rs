@@ -2,6 +2,12 @@
 
 #![expect(missing_docs, reason = "shared with the crates of databases, and not for other use")]
 
+mod history;
+mod path;
+mod prune;
+mod tasks;
+mod thread;
+
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use serde::{
@@ -9,11 +15,19 @@ use serde::{
     de::{MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
-use superstep_state::{ChannelValue, RawJson, StoredUpdate, internal::encode::quote};
+use superstep_state::{ChannelValue, RawJson, StoredUpdate};
 
 use crate::{
     AppliedTask, CheckpointError, CheckpointId, Commit, NodeFailure, Question, RecordedTarget, Source,
     TaskKey, TaskRecord, ThreadId,
+};
+
+pub use self::{
+    history::{HistoryEnd, HistoryReader, PartialHistory},
+    path::{ContentRow, Depth, PathReader},
+    prune::{Known, PrunePlan},
+    tasks::{ChildReader, ChildRow, TaskReader, TaskRow},
+    thread::{CHECKSUM, Counts, Damage, MetaRow, StoredThread},
 };
 
 /// The stored form of a checkpoint, created outside of the storing thread.
@@ -195,11 +209,8 @@ impl JsonText {
     fn texts(&mut self, name: &str, texts: &BTreeMap<String, RawJson>) {
         self.name(name);
         self.0.push(b'{');
-        let mut quoted = String::new();
         for (name, json) in texts {
-            self.name(name);
-            quote(json, &mut quoted);
-            self.0.extend_from_slice(quoted.as_bytes());
+            self.entry(name, &**json);
         }
         self.0.push(b'}');
     }
@@ -450,11 +461,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Snapshot<'a> {
 }
 
 /// Reads the column `source`.
-pub fn source(name: &str) -> Result<Source, String> {
+pub fn source(name: &[u8]) -> Result<Source, String> {
     [Source::Input, Source::Loop, Source::Update, Source::Fork]
         .into_iter()
-        .find(|source| source.as_str() == name)
-        .ok_or_else(|| format!("unknown source `{name}`"))
+        .find(|source| source.as_str().as_bytes() == name)
+        .ok_or_else(|| format!("unknown source `{}`", String::from_utf8_lossy(name)))
 }
 
 /// Deserializes an existing field, even if it is `null`.
@@ -474,3 +485,6 @@ const STORABLE: &str = "maps with text keys, and nothing that can fail, become J
 fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect(STORABLE)
 }
+
+#[cfg(test)]
+mod tests;

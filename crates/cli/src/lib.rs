@@ -8,15 +8,15 @@
 //!    │
 //! commands    the commands: run, threads, show, revert, ..
 //!    │
+//! args        the command line
+//!    │
 //! session     a run: setup, run loop, questions, memory consolidation
 //!    │
 //! graphs      graphs of any state: inputs and states as JSON
 //!    │
-//! config      the configuration: a file, a thread, the environment; models, memory, trust
+//! config      the settings: of a command, a file, a thread, the environment; models, memory, trust
 //!    │
 //! offline     a demonstration without a language model
-//!    │
-//! args        the command line
 //!    │
 //! output      errors, exit codes, tables; a run for people or as JSON
 //! ```

@@ -100,9 +100,10 @@ impl Control {
 
 fn superstep<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
     let step = i64::deserialize(from)?;
-    match Control::STEPS.contains(&step) {
-        true => Ok(step),
-        false => Err(D::Error::custom(format_args!("{step} is not the number of a superstep"))),
+    if Control::STEPS.contains(&step) {
+        Ok(step)
+    } else {
+        Err(D::Error::custom(format_args!("{step} is not the number of a superstep")))
     }
 }
 

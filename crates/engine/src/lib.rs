@@ -20,7 +20,6 @@
 //!
 //! Start at [`Run`].
 
-mod check;
 mod control;
 mod draw;
 mod ids;

@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 
 /// Runs all lints. The edges have been checked before.
 pub(crate) fn find(builder: &TopologyBuilder) -> Vec<Problem> {
-    let ways = EdgeMap::new(builder);
-    let mut problems = twice::find(&ways);
-    problems.extend(joins::find(&ways));
-    problems.extend(cycles::find(&ways));
-    problems.extend(concurrent::find(&ways));
+    let map = EdgeMap::new(builder);
+    let mut problems = twice::find(&map);
+    problems.extend(joins::find(&map));
+    problems.extend(cycles::find(&map));
+    problems.extend(concurrent::find(&map));
     problems
 }
 
@@ -106,7 +106,7 @@ impl<'b> EdgeMap<'b> {
     fn next(&self, node: usize) -> impl Iterator<Item = usize> {
         let joined =
             self.joins.iter().filter(move |(sources, ..)| sources.contains(&node)).map(|(_, to, _)| *to);
-        self.from[node].iter().filter_map(|way| way.to).chain(joined)
+        self.from[node].iter().filter_map(|edge| edge.to).chain(joined)
     }
 
     /// Returns the nodes reachable from these, including themselves, over edges that are not `without`.
@@ -117,7 +117,7 @@ impl<'b> EdgeMap<'b> {
             if std::mem::replace(&mut reached[node], true) {
                 continue;
             }
-            left.extend(self.from[node].iter().filter(|way| !without(way.edge)).filter_map(|way| way.to));
+            left.extend(self.from[node].iter().filter(|edge| !without(edge.edge)).filter_map(|edge| edge.to));
             let joined = self.joins.iter().filter(|(sources, ..)| sources.contains(&node));
             left.extend(joined.map(|(_, to, _)| *to));
         }

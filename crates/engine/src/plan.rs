@@ -45,9 +45,10 @@ impl Topology {
         let mut differing = items.filter(|(name, has_item)| takes_item(name) != *has_item);
         if let Some((node, has_item)) = differing.next() {
             let node = node.clone();
-            return Err(match has_item {
-                true => RestoreError::UnknownItem { step, node },
-                false => RestoreError::MissingItem { step, node },
+            return Err(if has_item {
+                RestoreError::UnknownItem { step, node }
+            } else {
+                RestoreError::MissingItem { step, node }
             });
         }
         let joins: Vec<_> =
@@ -143,18 +144,16 @@ impl Topology {
     }
 }
 
-impl TopologyNode {
-    /// Returns the workers to which it has sent all their items, or none. The workers of its own sends are
-    /// excluded if it took another route.
-    fn fanned_out(&self, targets: &[Target]) -> impl Iterator<Item = NodeIndex> {
-        let goes = |target: &Target| match *target {
-            Target::Node(to) => self.gotos.iter().any(|(_, goto)| *goto == Some(to)),
-            Target::End => self.gotos.iter().any(|(_, goto)| goto.is_none()),
-            Target::Send(_) => false,
-        };
-        let went = !self.gotos.is_empty() && targets.iter().any(goes);
-        self.fan_outs.iter().copied().filter(move |worker| !went || !self.sends.contains(worker))
-    }
+/// Returns the workers to which a node has sent all their items, or none. The workers of its own sends are
+/// excluded if it took another route.
+fn fanned_out(node: &TopologyNode, targets: &[Target]) -> impl Iterator<Item = NodeIndex> {
+    let is_route = |target: &Target| match *target {
+        Target::Node(to) => node.gotos.iter().any(|(_, goto)| *goto == Some(to)),
+        Target::End => node.gotos.iter().any(|(_, goto)| goto.is_none()),
+        Target::Send(_) => false,
+    };
+    let took_route = !node.gotos.is_empty() && targets.iter().any(is_route);
+    node.fan_outs.iter().copied().filter(move |worker| !took_route || !node.sends.contains(worker))
 }
 
 /// Targets that were reached and do not run yet.
@@ -343,7 +342,7 @@ fn plan_with<'a>(
     let (mut empty, mut led) = (Vec::new(), mem::take(&mut waiting.held));
     for (node, targets) in finished.clone() {
         let from = &topology.nodes[node.position()];
-        empty.extend(from.fanned_out(targets));
+        empty.extend(fanned_out(from, targets));
         led.extend(from.edges.iter().map(|to| (*to, node)));
         lead(targets, &mut |to| _ = led.insert((to, node)));
     }

@@ -2,6 +2,7 @@
 //!
 //! Start at [`TopologyBuilder`].
 
+mod check;
 mod number;
 mod problem;
 
@@ -279,7 +280,7 @@ impl Topology {
         self.find(name.as_str()).map_or(name, |node| self.name(node))
     }
 
-    /// Returns the join of this name, also if its nodes had the names.
+    /// Returns the join of this name, even if its nodes had the names.
     pub(crate) fn find_join(&self, name: &str) -> Option<usize> {
         let is_same = |join: &Join| {
             let (sources, to) = name.split_once(':')?;

@@ -28,7 +28,7 @@ pub use node::error::{Fatal, NodeError};
 pub use node::options::NodeOptions;
 pub use node::refs::{END, NodeRef, RoutingRef, START, WorkerRef};
 pub use node::retries::Retries;
-pub use node::route::Route;
+pub use node::routing::Route;
 pub use node::run_options::{Durability, OnExisting, OnUnfinished, RunOptions};
 pub use run_error::RunError;
 pub use stream::event::Event;
@@ -122,7 +122,7 @@ pub mod replay {
 pub mod clock {
     pub use superstep_checkpoint::{Clock, SystemClock};
 
-    pub use crate::{node::clock::TokioClock, timers::NoTimers};
+    pub use crate::timers::{NoTimers, TokioClock};
 }
 
 /// A compiled graph as data: its topology, its problems and lints, and the control record of a run.

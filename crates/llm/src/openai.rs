@@ -70,6 +70,20 @@ pub struct OpenAiModel {
 }
 
 impl OpenAiModel {
+    /// Creates the client for `model` with the key `OPENAI_API_KEY` on the server `OPENAI_BASE_URL`, by default OpenAI's.
+    ///
+    /// # Errors
+    /// [`OpenAiConfigError`] if neither is set, or one of them is invalid.
+    pub fn from_env(model: impl Into<String>) -> Result<Self, OpenAiConfigError> {
+        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let (url, key) = (set("OPENAI_BASE_URL"), set("OPENAI_API_KEY"));
+        if url.is_none() && key.is_none() {
+            return Err(OpenAiConfigError::NotSet);
+        }
+        let url = url.unwrap_or_else(|| "https://api.openai.com/v1".to_owned());
+        Self::new(OpenAiConfig::new(url, key.unwrap_or_default(), model))
+    }
+
     /// Validates `config` and creates the client, without connecting.
     ///
     /// Proxies of the environment are used except for loopback addresses.

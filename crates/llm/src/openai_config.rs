@@ -83,6 +83,9 @@ pub enum OpenAiConfigError {
         /// The name of the field.
         field: String,
     },
+    /// [`OpenAiModel::from_env`](crate::OpenAiModel::from_env) found neither a key nor a server.
+    #[error("neither `OPENAI_API_KEY` nor `OPENAI_BASE_URL` is set; a local server needs only its address")]
+    NotSet,
     /// The HTTP client cannot be created.
     #[error("the HTTP client cannot be made")]
     Client(#[source] crate::http::ClientError),

@@ -3,6 +3,7 @@
 //! Use them through `superstep`, or through `superstep-graph`, whose traits they implement.
 
 mod channel;
+mod error_pages;
 mod flatten;
 mod guide;
 mod home;
@@ -218,4 +219,14 @@ fn combine(mut all: Error, next: Error) -> Error {
 pub fn guide(input: TokenStream) -> TokenStream {
     let file = parse_macro_input!(input as LitStr);
     guide::text(&file).map_or_else(Error::into_compile_error, |text| quote::quote!(#text)).into()
+}
+
+/// Expands to a test for each page of `docs/errors` in a table, and the constant `CODES` with their names.
+///
+/// A page ends with a comment, which readers do not see: the body of its test, in which `{{1}}` is its first block of code.
+#[doc(hidden)]
+#[proc_macro]
+pub fn error_pages(input: TokenStream) -> TokenStream {
+    let table = parse_macro_input!(input as error_pages::Table);
+    error_pages::expand(&table).unwrap_or_else(Error::into_compile_error).into()
 }

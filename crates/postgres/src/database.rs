@@ -27,6 +27,7 @@ use crate::{
     schema,
     service::Service,
     session::{Client, Session},
+    stored::StoredThread,
     tls::tls,
 };
 
@@ -48,6 +49,8 @@ const MIGRATION: Duration = Duration::from_hours(24);
 /// The connections and what is known of the database, for all requests.
 pub(crate) struct Database {
     pub(crate) place: Location,
+    /// The place, as errors name it.
+    named: String,
     pub(crate) options: PostgresOptions,
     /// The facts about the tables, which the first connection reads.
     tables: OnceLock<Tables>,
@@ -129,6 +132,7 @@ impl Database {
             tables: OnceLock::new(),
             rows: Mutex::new(LruCache::new(KNOWN_ROWS)),
             keys: Mutex::new(0..0),
+            named: format!("database `{place}`"),
             place,
             options,
             pool,
@@ -207,6 +211,11 @@ impl Database {
         follow::key(self.place.schema(), thread)
     }
 
+    /// Returns a thread with the words for its damages.
+    pub(crate) fn stored<'a>(&'a self, thread: &'a ThreadId) -> StoredThread<'a> {
+        StoredThread { name: thread, place: &self.named, backup: "database" }
+    }
+
     pub(crate) fn check_writable(&self) -> Result<(), CheckpointError> {
         if self.options.read_only { Err(error::read_only(&self.place)) } else { Ok(()) }
     }
@@ -234,9 +243,7 @@ impl Database {
         if let Some(key) = next() {
             return Ok(key);
         }
-        let mut block = Query::new();
-        block.sql("SELECT nextval('thread_keys')");
-        let first: i64 = block.only(client).await?.try_get(0)?;
+        let first: i64 = Query::of("SELECT nextval('thread_keys')", &[]).only(client).await?.try_get(0)?;
         *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = first + 1..first + KEYS;
         Ok(first)
     }

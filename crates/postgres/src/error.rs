@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, io};
 
 use deadpool_postgres::{HookError, PoolError, TimeoutType};
-use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
+use superstep_checkpoint::CheckpointError;
 use tokio_postgres::error::SqlState;
 
 use crate::location::Location;
@@ -223,40 +223,6 @@ pub(crate) fn read_only(place: &Location) -> CheckpointError {
     CheckpointError::Storage { what, source: None }
 }
 
-/// Creates the error of a thread with the maximum number of checkpoints.
-pub(crate) fn too_long(thread: &ThreadId) -> CheckpointError {
-    let what =
-        format!("thread `{thread}` has {} checkpoints, the most there can be; use another thread", u32::MAX);
-    CheckpointError::Storage { what, source: None }
-}
-
-/// Creates the error of a checkpoint with data that this program did not write.
-pub(crate) fn damaged(
-    place: &Location,
-    thread: &ThreadId,
-    id: CheckpointId,
-    part: &str,
-    cause: impl Into<Box<dyn Error + Send + Sync>>,
-) -> CheckpointError {
-    let what = format!(
-        "checkpoint {id} of thread `{thread}` in database `{place}` is damaged: superstep did not write this {part}; resume from an \
-         older checkpoint, or restore the database from a backup"
-    );
-    corrupt(what, cause)
-}
-
-/// The reason to refuse a row whose checksum does not fit.
-pub(crate) const CHECKSUM: &str = "its checksum does not match its content";
-
-/// Creates the error of a checkpoint with a changed row.
-pub(crate) fn changed(place: &Location, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
-    let what = format!(
-        "checkpoint {id} of thread `{thread}` in database `{place}` is damaged: {part}; resume from an older checkpoint, or restore \
-         the database from a backup"
-    );
-    corrupt(what, CHECKSUM)
-}
-
 /// Creates the error of a thread whose own row was changed.
 pub(crate) fn damaged_thread(
     place: &Location,
@@ -268,22 +234,6 @@ pub(crate) fn damaged_thread(
          thread"
     );
     corrupt(what, cause)
-}
-
-/// Creates the error of a thread with fewer rows of some kind than its own row states.
-pub(crate) fn lost_rows(place: &Location, thread: &ThreadId) -> CheckpointError {
-    let what = format!(
-        "thread `{thread}` in database `{place}` is damaged: checkpoints are missing, or too many; restore the database from a backup"
-    );
-    CheckpointError::Corrupt { what, source: None }
-}
-
-/// Creates the error of a checkpoint with a dangling reference.
-pub(crate) fn missing(place: &Location, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
-    let what = format!(
-        "checkpoint {id} of thread `{thread}` in database `{place}` is damaged: {part} is missing; restore the database from a backup"
-    );
-    CheckpointError::Corrupt { what, source: None }
 }
 
 pub(crate) fn storage(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {

@@ -8,7 +8,6 @@ use std::{
 };
 
 use superstep_checkpoint::{CheckpointError, ThreadId};
-use tokio_postgres::types::ToSql;
 
 use crate::{error::Failed, query::Query, rows::name_of, session::Session};
 
@@ -50,9 +49,8 @@ pub(crate) struct Fence {
 
 impl Fence {
     /// Appends a common table expression `fence` with a row if the lease is valid.
-    pub(crate) fn define<'a>(&'a self, query: &mut Query<'a>, name: &'a (dyn ToSql + Sync)) {
-        query.sql("fence AS MATERIALIZED (").sql(LEASED).bytes(name).sql(") AND token = ").int(&self.token);
-        query.sql(" FOR KEY SHARE)");
+    pub(crate) fn define<'a>(&'a self, query: &mut Query<'a>, name: &'a &'a [u8]) {
+        query.push("fence AS MATERIALIZED (", &[]).push(LEASED, &[name, &self.token]).push(")", &[]);
     }
 
     /// Returns the name of the leased thread.
@@ -63,13 +61,12 @@ impl Fence {
     /// Checks it in the current transaction.
     pub(crate) async fn check(&self, session: &Session) -> Result<(), Failed> {
         let name = self.name();
-        let mut query = Query::new();
-        query.sql(LEASED).bytes(&name).sql(") AND token = ").int(&self.token).sql(" FOR KEY SHARE");
-        match query.row(session.client()).await? {
+        let mut query = Query::default();
+        match query.push(LEASED, &[&name, &self.token]).row(session.client()).await? {
             Some(_) => Ok(()),
             None => Err(CheckpointError::LeaseLost { thread: self.root.clone() }.into()),
         }
     }
 }
 
-const LEASED: &str = "SELECT 1 FROM leases WHERE hash = sha256(";
+const LEASED: &str = "SELECT 1 FROM leases WHERE hash = sha256(?) AND token = ? FOR KEY SHARE";

@@ -52,8 +52,8 @@ pub(crate) fn key(schema: &str, thread: &ThreadId) -> i64 {
 
 /// Appends an expression that notifies the followers of a thread, if there are any.
 pub(crate) fn notify<'q>(query: &mut Query<'q>, key: &'q i64) {
-    query.sql("CASE WHEN pg_try_advisory_xact_lock(").int(key);
-    query.sql(") THEN NULL ELSE pg_notify('superstep', (").int(key).sql(")::text) END");
+    let sql = "CASE WHEN pg_try_advisory_xact_lock(?) THEN NULL ELSE pg_notify('superstep', (?)::text) END";
+    query.push(sql, &[key, key]);
 }
 
 /// The threads that this opening of the database follows, by key.

@@ -7,8 +7,7 @@ use superstep_checkpoint::{CheckpointError, ThreadId, internal};
 use crate::{
     database::{Database, repeated},
     query::Query,
-    read::{LOST_PARENT, meta_of},
-    rows::{META, name_of},
+    rows::{LOST_PARENT, META, StoredRow, name_of},
 };
 
 /// The condition of the index `checkpoints_inputs`.
@@ -28,26 +27,21 @@ pub(crate) async fn has_input(
 ) -> Result<bool, CheckpointError> {
     let name = name_of(thread);
     let list = serde_json::to_string(&[id]).expect("a list of texts is JSON");
-    let mut query = Query::new();
-    for is_single in [true, false] {
-        query
-            .sql(if is_single { "SELECT " } else { " UNION ALL SELECT " })
-            .sql(META)
-            .sql(", ")
-            .sql(LOST_PARENT);
-        query
-            .sql(" FROM threads t JOIN checkpoints c ON c.thread = t.key WHERE sha256(t.name) = sha256(")
-            .bytes(&name);
-        query.sql(") AND ").sql(INDEXED).sql(" AND ").sql(LIST);
-        match is_single {
-            true => query.sql(" = hashtextextended(").text(&list).sql(", 0)"),
-            false => query.sql(" IS NULL"),
-        };
-    }
+    let of_list = |is: &str| {
+        format!(
+            "SELECT {META}, {LOST_PARENT} FROM threads t JOIN checkpoints c ON c.thread = t.key
+             WHERE sha256(t.name) = sha256($1) AND {INDEXED} AND {LIST} {is}"
+        )
+    };
+    let sql = of_list("= hashtextextended($2, 0)") + " UNION ALL " + &of_list("IS NULL");
+    let query = Query::of(sql, &[&name, &list]);
     repeated!(database, format!("look up an input of thread `{thread}`"), |_nth| async {
         let session = database.session().await?;
         for row in query.rows(session.client()).await? {
-            if internal::has_input(&meta_of(database, thread, &row)?.metadata, id) {
+            if internal::has_input(
+                &database.stored(thread).meta(&StoredRow::read(&row)?.meta(&row)?)?.metadata,
+                id,
+            ) {
                 return Ok(true);
             }
         }

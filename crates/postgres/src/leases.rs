@@ -22,7 +22,6 @@ use std::{
 
 use superstep_checkpoint::{CheckpointError, ThreadId};
 use tokio::time::{Instant, MissedTickBehavior};
-use tokio_postgres::types::Type;
 
 use crate::{
     database::{Database, Open, repeated},
@@ -61,10 +60,10 @@ impl Drop for LeaseGuard {
 async fn release(database: &Database, thread: &ThreadId, token: i64) -> Result<(), Failed> {
     let session = database.session().await?;
     let name = name_of(thread);
-    let mut query = Query::new();
     let key = database.follow_key(thread);
-    query.sql("DELETE FROM leases WHERE hash = sha256(").bytes(&name).sql(") AND token = ").int(&token);
-    notify(query.sql(" RETURNING "), &key);
+    let sql = "DELETE FROM leases WHERE hash = sha256($1) AND token = $2 RETURNING ";
+    let mut query = Query::of(sql, &[&name, &token]);
+    notify(&mut query, &key);
     query.rows(session.client()).await?;
     Ok(())
 }
@@ -129,36 +128,25 @@ pub(crate) async fn is_held(database: &Database, thread: &ThreadId) -> Result<bo
 async fn is_leased(database: &Database, thread: &ThreadId) -> Result<bool, Failed> {
     let session = database.session().await?;
     let name = name_of(thread);
-    let mut query = Query::new();
-    query.sql("SELECT FROM leases WHERE hash = sha256(").bytes(&name);
-    query.sql(") AND expires_at >= clock_timestamp() AND owner <> ").text(&database.owner);
-    Ok(query.row(session.client()).await?.is_some())
+    let sql =
+        "SELECT FROM leases WHERE hash = sha256($1) AND expires_at >= clock_timestamp() AND owner <> $2";
+    Ok(Query::of(sql, &[&name, &database.owner]).row(session.client()).await?.is_some())
 }
 
 /// Takes the lease of a thread, if it is free or its time is over; `None` otherwise.
 async fn take(database: &Database, thread: &ThreadId) -> Result<Option<i64>, Failed> {
     let session = database.session().await?;
     let (name, seconds) = (name_of(thread), database.options.lease.as_secs_f64());
-    let mut query = Query::new();
-    query.sql("INSERT INTO leases (hash, name, owner, token, expires_at) SELECT sha256(").bytes(&name);
-    query.sql("), ").bytes(&name).sql(", ").text(&database.owner);
-    query.sql(", nextval('lease_tokens'), clock_timestamp() + ").value(&seconds, Type::FLOAT8);
-    // A lease that is valid is not even locked.
-    query
-        .sql(" * interval '1 second' WHERE NOT EXISTS (SELECT FROM leases WHERE hash = sha256(")
-        .bytes(&name);
-    query.sql(") AND expires_at >= clock_timestamp() AND owner <> ").text(&database.owner);
-    // The time of the lease begins after the wait for the row: a write of the owner before may have had it.
-    query
-        .sql(
-            ") ON CONFLICT (hash) DO UPDATE SET owner = excluded.owner, token = excluded.token,
-             expires_at = clock_timestamp() + ",
-        )
-        .value(&seconds, Type::FLOAT8);
-    query.sql(
-        " * interval '1 second' WHERE leases.expires_at < clock_timestamp() OR leases.owner = excluded.owner
-         RETURNING token",
-    );
+    // A lease that is valid is not even locked. The time of a lease begins after the wait for the row, which a write of the owner
+    // before may have had.
+    let sql = "INSERT INTO leases (hash, name, owner, token, expires_at)
+        SELECT sha256($1), $1, $2, nextval('lease_tokens'), clock_timestamp() + $3 * interval '1 second'
+        WHERE NOT EXISTS (
+            SELECT FROM leases WHERE hash = sha256($1) AND expires_at >= clock_timestamp() AND owner <> $2
+        ) ON CONFLICT (hash) DO UPDATE SET owner = excluded.owner, token = excluded.token,
+            expires_at = clock_timestamp() + $3 * interval '1 second'
+        WHERE leases.expires_at < clock_timestamp() OR leases.owner = excluded.owner RETURNING token";
+    let query = Query::of(sql, &[&name, &database.owner, &seconds]);
     // A row of this owner is left of a lease that is released right now, or of an attempt whose answer was lost.
     let row = query.row(session.client()).await?;
     Ok(row.map(|row| row.try_get(0)).transpose()?)
@@ -185,12 +173,11 @@ pub(crate) async fn renew(database: Weak<Database>) {
 async fn extend(database: &Database, tokens: &Vec<i64>) -> Result<(), Failed> {
     let session = database.renewal_session().await?;
     let seconds = database.options.lease.as_secs_f64();
-    let mut query = Query::new();
     // A row that another program locks must not delay the others.
-    query.sql("WITH own AS MATERIALIZED (SELECT hash FROM leases WHERE owner = ").text(&database.owner);
-    query.sql(" AND token = ANY(").ints(tokens).sql(") FOR NO KEY UPDATE SKIP LOCKED) ");
-    query.sql("UPDATE leases SET expires_at = clock_timestamp() + ").value(&seconds, Type::FLOAT8);
-    query.sql(" * interval '1 second' FROM own WHERE leases.hash = own.hash");
+    let sql = "WITH own AS MATERIALIZED (
+            SELECT hash FROM leases WHERE owner = $1 AND token = ANY($2) FOR NO KEY UPDATE SKIP LOCKED
+        ) UPDATE leases SET expires_at = clock_timestamp() + $3 * interval '1 second' FROM own WHERE leases.hash = own.hash";
+    let query = Query::of(sql, &[&database.owner, tokens, &seconds]);
     query.rows(session.client()).await?;
     Ok(())
 }

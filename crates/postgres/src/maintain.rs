@@ -1,20 +1,21 @@
 //! Deletion, copy and prune.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use superstep_checkpoint::{CheckpointError, CheckpointId, Prune, Source, TaskRecord, ThreadId};
-use tokio_postgres::{Row, types::Type};
+use tokio_postgres::Row;
 
 use crate::{
     database::{Database, repeated},
-    error,
     error::Failed,
     fence::Fence,
-    query::{Query, run_all},
-    read::{LOST_PARENT, Reader, meta_of},
-    rows::{CHECKPOINT, CheckpointRow, StoredRow, ThreadRow, column_of, id_of, name_of, task_sum},
+    query::{Param, Query, run_all},
+    read::Reader,
+    rows::{
+        CHECKPOINT, CheckpointRow, LOST_PARENT, StoredRow, ThreadRow, column_of, id_of, name_of, task_sum,
+    },
     session::Session,
-    stored,
+    stored::{self, Known, PrunePlan},
     write::{Tasks, find, under},
 };
 
@@ -37,10 +38,10 @@ pub(crate) async fn delete(
         }
         let root = thread.root();
         let (name, root) = (name_of(thread), name_of(&root));
-        let mut query = Query::new();
-        query.sql("SELECT key, name FROM threads WHERE sha256(name) = sha256(").bytes(&name);
         // In the order of a copy, which locks them as well.
-        query.sql(") OR sha256(root) = sha256(").bytes(&root).sql(") ORDER BY name FOR UPDATE");
+        let sql = "SELECT key, name FROM threads WHERE sha256(name) = sha256($1) OR sha256(root) = sha256($2)
+            ORDER BY name FOR UPDATE";
+        let query = Query::of(sql, &[&name, &root]);
         let mut keys: Vec<i64> = Vec::new();
         for row in query.rows(session.client()).await? {
             let found: &[u8] = row.try_get(1)?;
@@ -59,8 +60,7 @@ async fn remove(session: &Session, keys: &Vec<i64>) -> Result<(), Failed> {
     for table in
         ["tasks WHERE thread", "task_sums WHERE thread", "checkpoints WHERE thread", "threads WHERE key"]
     {
-        let mut query = Query::new();
-        query.sql("DELETE FROM ").sql(table).sql(" = ANY(").ints(keys).sql(")");
+        let query = Query::of(format!("DELETE FROM {table} = ANY($1)"), &[keys]);
         query.rows(session.client()).await?;
     }
     Ok(())
@@ -73,8 +73,7 @@ async fn lock(
     thread: &ThreadId,
 ) -> Result<Option<ThreadRow>, Failed> {
     let name = name_of(thread);
-    let mut query = Query::new();
-    query.sql("SELECT FROM threads WHERE sha256(name) = sha256(").bytes(&name).sql(") FOR UPDATE");
+    let query = Query::of("SELECT FROM threads WHERE sha256(name) = sha256($1) FOR UPDATE", &[&name]);
     query.rows(session.client()).await?;
     find(database, session, thread).await
 }
@@ -82,12 +81,8 @@ async fn lock(
 /// Locks the rows of the threads below a root, so that nothing is committed to them or pruned while they are read.
 async fn lock_children(session: &Session, root: &ThreadId) -> Result<(), Failed> {
     let root = name_of(root);
-    let mut query = Query::new();
-    query
-        .sql("SELECT FROM threads WHERE sha256(root) = sha256(")
-        .bytes(&root)
-        .sql(") ORDER BY name FOR UPDATE");
-    query.rows(session.client()).await.map(drop)
+    let sql = "SELECT FROM threads WHERE sha256(root) = sha256($1) ORDER BY name FOR UPDATE";
+    Query::of(sql, &[&root]).rows(session.client()).await.map(drop)
 }
 
 pub(crate) async fn copy(
@@ -127,15 +122,11 @@ async fn copy_rows(reader: &Reader<'_>, to: &ThreadId) -> Result<(), Failed> {
     let row = ThreadRow { key, ..source }.summed(to);
     let (name, root) = (name_of(to), to.is_child().then(|| to.root()));
     let root = root.as_ref().map(name_of);
-    let mut query = Query::new();
-    query
-        .sql("INSERT INTO threads (key, head, checkpoints, branched, prunes, checksum, name, root) VALUES (")
-        .int(&row.key);
-    for number in [&row.head, &row.checkpoints, &row.branched, &row.prunes, &row.checksum] {
-        query.sql(", ").int(number);
-    }
-    query.sql(", ").bytes(&name).sql(", ").bytes(&root).sql(")");
-    query.rows(session.client()).await?;
+    let ThreadRow { key, head, checkpoints, branched, prunes, checksum } = row;
+    let sql = "INSERT INTO threads (key, head, checkpoints, branched, prunes, checksum, name, root)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let params: [&dyn Param; 8] = [&key, &head, &checkpoints, &branched, &prunes, &checksum, &name, &root];
+    Query::of(sql, &params).rows(session.client()).await?;
     let mut read = Read::default();
     loop {
         let rows = reader.page(&mut read).await?;
@@ -160,14 +151,8 @@ async fn copy_rows(reader: &Reader<'_>, to: &ThreadId) -> Result<(), Failed> {
             records.push(record);
             sums.push(task_sum(key, checkpoint, slot, record));
         }
-        let mut query = Query::new();
-        query
-            .sql("INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT ")
-            .int(&key)
-            .sql(", * FROM unnest(");
-        query.ints(&checkpoints).sql(", ").ints(&slots).sql(", ");
-        query.value(&records, Type::TEXT_ARRAY).sql(", ").ints(&sums).sql(")");
-        query.rows(session.client()).await?;
+        let sql = "INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT $1, * FROM unnest($2, $3, $4, $5)";
+        Query::of(sql, &[&key, &checkpoints, &slots, &records, &sums]).rows(session.client()).await?;
     }
     reader.check_sums().await?;
     sum_tasks(session, key).await
@@ -181,26 +166,34 @@ async fn insert(session: &Session, rows: &[CheckpointRow<'_>]) -> Result<(), Fai
 }
 
 fn insertion<'q>(row: &'q CheckpointRow<'_>, sums: &'q (i64, i64)) -> Query<'q> {
-    let mut query = Query::new();
-    query.sql("INSERT INTO checkpoints (thread, id, parent, source, created_ms, control, metadata, parent_pruned, checksum, ");
-    query.sql("content_checksum, applied, snapshot) VALUES (").int(&row.thread).sql(", ").int(&row.id);
-    query.sql(", ").value(&row.parent, Type::INT8).sql(", ").text(&row.source);
-    query.sql(", ").int(&row.created_ms).sql(", ").text(&row.control).sql(", ").text(&row.metadata);
-    query.sql(", ").value(&row.parent_pruned, Type::BOOL).sql(", ").int(&sums.0).sql(", ").int(&sums.1);
-    query.sql(", ").text(&row.applied).sql(", ").text(&row.snapshot).sql(")");
-    query
+    let CheckpointRow { thread, id, parent, source, created_ms, control, metadata, .. } = row;
+    let params: [&dyn Param; 12] = [
+        thread,
+        id,
+        parent,
+        source,
+        created_ms,
+        control,
+        metadata,
+        &row.parent_pruned,
+        &sums.0,
+        &sums.1,
+        &row.applied,
+        &row.snapshot,
+    ];
+    let sql = "INSERT INTO checkpoints (thread, id, parent, source, created_ms, control, metadata, parent_pruned, checksum,
+            content_checksum, applied, snapshot)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    Query::of(sql, &params)
 }
 
 /// Recomputes the sums of a thread's task checksums.
 async fn sum_tasks(session: &Session, thread: i64) -> Result<(), Failed> {
-    let mut delete = Query::new();
-    delete.sql("DELETE FROM task_sums WHERE thread = ").int(&thread);
-    delete.rows(session.client()).await?;
-    let mut sum = Query::new();
-    sum.sql("INSERT INTO task_sums (thread, checkpoint, sum) SELECT thread, checkpoint, sum(checksum & 4294967295)::bigint ");
-    sum.sql("FROM tasks WHERE thread = ").int(&thread).sql(" GROUP BY thread, checkpoint");
-    sum.rows(session.client()).await?;
-    Ok(())
+    let delete = "DELETE FROM task_sums WHERE thread = $1";
+    let sum = "INSERT INTO task_sums (thread, checkpoint, sum) SELECT thread, checkpoint, sum(checksum & 4294967295)::bigint
+        FROM tasks WHERE thread = $1 GROUP BY thread, checkpoint";
+    Query::of(delete, &[&thread]).rows(session.client()).await?;
+    Query::of(sum, &[&thread]).rows(session.client()).await.map(drop)
 }
 
 /// The rows of a thread that were read so far, oldest first.
@@ -213,18 +206,17 @@ struct Read {
 impl Reader<'_> {
     /// Returns the next rows of the thread, which are intact; none after the last one. Rejects a thread that lost rows.
     async fn page(&self, read: &mut Read) -> Result<Vec<Row>, Failed> {
-        let mut query = Query::new();
-        query.sql("SELECT ").sql(CHECKPOINT).sql(", ").sql(LOST_PARENT);
-        query.sql(" FROM checkpoints c WHERE thread = ").int(&self.row.key).sql(" AND id > ").int(&read.last);
-        query.sql(" ORDER BY id LIMIT ").int(&PAGE);
-        let rows = query.rows(self.session.client()).await?;
-        let lost = || error::lost_rows(&self.database.place, self.thread);
+        let sql = format!(
+            "SELECT {CHECKPOINT}, {LOST_PARENT} FROM checkpoints c WHERE thread = $1 AND id > $2 ORDER BY id LIMIT $3"
+        );
+        let rows = Query::of(sql, &[&self.row.key, &read.last, &PAGE]).rows(self.session.client()).await?;
+        let lost = || self.stored().lost_checkpoints();
         for row in &rows {
             let id = self.checked(row)?.row.id;
-            if id > self.row.head || (self.row.is_whole() && id != read.last + 1) {
+            if id > self.row.head || (self.row.counts().is_whole() && id != read.last + 1) {
                 return Err(lost().into());
             }
-            meta_of(self.database, self.thread, row)?;
+            self.stored().meta(&StoredRow::read(row)?.meta(row)?)?;
             *read = Read { last: id, count: read.count + 1 };
         }
         if rows.is_empty() && (read.last, read.count) != (self.row.head, self.row.checkpoints) {
@@ -235,20 +227,18 @@ impl Reader<'_> {
 
     /// Returns the rows of tasks after one, in order.
     async fn task_page(&self, after: (i64, i64)) -> Result<Vec<Row>, Failed> {
-        let mut query = Query::new();
-        query.sql("SELECT checkpoint, slot, record, checksum FROM tasks WHERE thread = ").int(&self.row.key);
-        query.sql(" AND (checkpoint, slot) > (").int(&after.0).sql(", ").int(&after.1);
-        query.sql(") ORDER BY checkpoint, slot LIMIT ").int(&PAGE);
-        query.rows(self.session.client()).await
+        let sql = "SELECT checkpoint, slot, record, checksum FROM tasks
+            WHERE thread = $1 AND (checkpoint, slot) > ($2, $3) ORDER BY checkpoint, slot LIMIT $4";
+        Query::of(sql, &[&self.row.key, &after.0, &after.1, &PAGE]).rows(self.session.client()).await
     }
 
     /// Reads a row with its content, if it is intact.
     fn checked<'r>(&self, row: &'r Row) -> Result<StoredRow<'r>, Failed> {
         let stored = StoredRow::read(row)?;
-        if stored.has_intact_meta() && stored.has_intact_content() {
+        if stored.content().is_intact {
             return Ok(stored);
         }
-        Err(error::changed(&self.database.place, self.thread, id_of(stored.row.id), "its row").into())
+        Err(self.stored().changed(id_of(stored.row.id), "its row").into())
     }
 
     /// Reads a row of a task, if it is intact: its checkpoint, slot and record.
@@ -258,26 +248,49 @@ impl Reader<'_> {
             return Ok((checkpoint, slot, record));
         }
         let what = "the rows of its tasks";
-        Err(error::changed(&self.database.place, self.thread, id_of(checkpoint), what).into())
+        Err(self.stored().changed(id_of(checkpoint), what).into())
     }
 
     /// Rejects a thread that lost rows of tasks.
     async fn check_sums(&self) -> Result<(), Failed> {
-        let mut query = Query::new();
-        query.sql("SELECT checkpoint FROM (SELECT checkpoint, sum(checksum & 4294967295)::bigint AS sum FROM tasks WHERE thread = ");
-        query.int(&self.row.key).sql(
-            " GROUP BY checkpoint) found FULL JOIN (SELECT checkpoint, sum FROM task_sums WHERE thread = ",
-        );
-        query
-            .int(&self.row.key)
-            .sql(") stored USING (checkpoint) WHERE found.sum IS DISTINCT FROM stored.sum LIMIT 1");
-        match query.row(self.session.client()).await? {
+        let sql = "SELECT checkpoint FROM (
+                SELECT checkpoint, sum(checksum & 4294967295)::bigint AS sum FROM tasks WHERE thread = $1 GROUP BY checkpoint
+            ) found FULL JOIN (SELECT checkpoint, sum FROM task_sums WHERE thread = $1) stored USING (checkpoint)
+            WHERE found.sum IS DISTINCT FROM stored.sum LIMIT 1";
+        match Query::of(sql, &[&self.row.key]).row(self.session.client()).await? {
             None => Ok(()),
             Some(row) => {
                 let (id, what) = (id_of(row.try_get(0)?), "the rows of its tasks");
-                Err(error::changed(&self.database.place, self.thread, id, what).into())
+                Err(self.stored().changed(id, what).into())
             }
         }
+    }
+
+    /// Reads and checks all checkpoints and tasks.
+    async fn known(&self) -> Result<BTreeMap<CheckpointId, Known>, Failed> {
+        let (mut known, mut read) = (BTreeMap::new(), Read::default());
+        loop {
+            let rows = self.page(&mut read).await?;
+            if rows.is_empty() {
+                break;
+            }
+            for row in &rows {
+                let row = StoredRow::read(row)?.row;
+                let (parent, is_loop) = (row.parent.map(id_of), row.source == Source::Loop.as_str());
+                known.insert(id_of(row.id), Known { parent, is_loop, has_snapshot: row.snapshot.is_some() });
+            }
+        }
+        let mut place = (0, i64::MIN);
+        loop {
+            let rows = self.task_page(place).await?;
+            let Some(end) = rows.last() else { break };
+            place = (end.try_get(0)?, end.try_get(1)?);
+            for row in &rows {
+                self.checked_task(row)?;
+            }
+        }
+        self.check_sums().await?;
+        Ok(known)
     }
 }
 
@@ -299,8 +312,9 @@ pub(crate) async fn prune(
         }
         let row = lock(database, &session, thread).await?;
         let row = row.filter(|row| row.head() == head).ok_or_else(conflict)?;
-        let pruning = Pruning { reader: Reader { database, session: &session, thread, row }, prune };
-        let pruned = pruning.run(head).await?;
+        let reader = Reader { database, session: &session, thread, row };
+        let plan = PrunePlan::new(thread, head, prune, reader.known().await?)?;
+        let pruned = Pruning { reader, plan }.run().await?;
         session.commit().await?;
         Ok(pruned)
     };
@@ -308,141 +322,69 @@ pub(crate) async fn prune(
     pruned.map_err(|failed| failed.into_error(&database.place, &format!("prune thread `{thread}`")))
 }
 
-/// A checkpoint of a thread to prune.
-struct Known {
-    parent: Option<CheckpointId>,
-    is_loop: bool,
-    has_snapshot: bool,
-}
-
 struct Pruning<'a> {
     reader: Reader<'a>,
-    prune: &'a Prune,
+    plan: PrunePlan<'a>,
 }
 
 impl Pruning<'_> {
-    async fn run(&self, head: CheckpointId) -> Result<usize, Failed> {
-        let (reader, prune) = (&self.reader, self.prune);
-        let known = self.known().await?;
-        let mut keep = prune.keep.clone();
-        keep.insert(head);
-        if let Some(missing) = keep.iter().find(|id| !known.contains_key(id)) {
-            return Err(CheckpointError::unknown_retained(reader.thread, *missing).into());
+    async fn run(&self) -> Result<usize, Failed> {
+        let (reader, plan) = (&self.reader, &self.plan);
+        for parent in plan.lost_results() {
+            self.keep_results(parent).await?;
         }
-        for (id, known) in known.iter().filter(|(id, _)| keep.contains(id)) {
-            let has_way = known.parent.is_none_or(|parent| keep.contains(&parent));
-            if !has_way && !known.has_snapshot && !prune.snapshots.contains_key(id) {
-                return Err(CheckpointError::unreachable_retained(reader.thread, *id).into());
-            }
-        }
-        self.keep_results(&known, &keep).await?;
-        let goes = |caller| !keep.contains(&caller) && !prune.callers.contains(&caller);
         let children = under(reader.database, reader.session, reader.thread).await?;
-        let children =
-            children.into_iter().filter(|(name, _)| name.caller_under(reader.thread).is_some_and(goes));
+        let children = children.into_iter().filter(|(name, _)| plan.deletes(reader.thread, name));
         remove(reader.session, &children.map(|(_, row)| row.key).collect()).await?;
-        self.rewrite(&known, &keep).await?;
-        self.forget(&known, &keep).await
+        self.rewrite().await?;
+        self.delete().await
     }
 
-    /// Reads and checks all checkpoints and tasks.
-    async fn known(&self) -> Result<BTreeMap<CheckpointId, Known>, Failed> {
-        let (mut known, mut read) = (BTreeMap::new(), Read::default());
-        loop {
-            let rows = self.reader.page(&mut read).await?;
-            if rows.is_empty() {
-                break;
-            }
-            for row in &rows {
-                let row = StoredRow::read(row)?.row;
-                let (parent, is_loop) = (row.parent.map(id_of), row.source == Source::Loop.as_str());
-                known.insert(id_of(row.id), Known { parent, is_loop, has_snapshot: row.snapshot.is_some() });
+    /// Records the writes of a retained checkpoint's tasks, whose superstep is about to be deleted.
+    async fn keep_results(&self, parent: CheckpointId) -> Result<(), Failed> {
+        let (reader, checkpoint) = (&self.reader, column_of(parent).unwrap_or_default());
+        let (key, client) = (reader.row.key, reader.session.client());
+        let mut results = Vec::new();
+        for (slot, record) in reader.requested_tasks(parent).await? {
+            if let TaskRecord::Finished { .. } = record {
+                results.push((slot, stored::record_text(reader.thread, slot, &record)?));
             }
         }
-        let mut place = (0, i64::MIN);
-        loop {
-            let rows = self.reader.task_page(place).await?;
-            let Some(end) = rows.last() else { break };
-            place = (end.try_get(0)?, end.try_get(1)?);
-            for row in &rows {
-                self.reader.checked_task(row)?;
-            }
-        }
-        self.reader.check_sums().await?;
-        Ok(known)
-    }
-
-    /// Records the writes of retained tasks whose superstep is about to be deleted.
-    async fn keep_results(
-        &self,
-        known: &BTreeMap<CheckpointId, Known>,
-        keep: &BTreeSet<CheckpointId>,
-    ) -> Result<(), Failed> {
-        let (reader, mut seen) = (&self.reader, BTreeSet::new());
-        for (child, found) in known.iter().rev().filter(|(_, known)| known.is_loop) {
-            // The newest superstep has the results of the tasks.
-            let Some(parent) = found.parent.filter(|parent| seen.insert(*parent)) else { continue };
-            if keep.contains(child) || !keep.contains(&parent) {
-                continue;
-            }
-            let checkpoint = column_of(parent).unwrap_or_default();
-            let mut results = Vec::new();
-            for (slot, record) in reader.requested_tasks(parent).await? {
-                if let TaskRecord::Finished { .. } = record {
-                    results.push((slot, stored::record_text(reader.thread, slot, &record)?));
-                }
-            }
-            let key = &reader.row.key;
-            let results = results.iter().map(|(slot, record)| (*slot, record.as_str()));
-            let results = Tasks::new(*key, checkpoint, results);
-            let mut drop = Query::new();
-            drop.sql("DELETE FROM tasks USING ");
-            results.unnest(&mut drop);
-            drop.sql(" WHERE thread = ").int(key).sql(" AND checkpoint = ").int(&checkpoint);
-            drop.sql(" AND tasks.slot BETWEEN -((r.slot + 1) << 24) AND -((r.slot + 1) << 24) + 16777215");
-            drop.rows(reader.session.client()).await?;
-            let mut put = Query::new();
-            put.sql("INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT ").int(key);
-            put.sql(", ").int(&checkpoint).sql(", r.slot, r.record, r.checksum FROM ");
-            results.unnest(&mut put);
-            put.sql(" ON CONFLICT (thread, checkpoint, slot) ");
-            put.sql("DO UPDATE SET record = excluded.record, checksum = excluded.checksum");
-            put.rows(reader.session.client()).await?;
-        }
-        Ok(())
+        let results = results.iter().map(|(slot, record)| (*slot, record.as_str()));
+        let Tasks { slots, records, sums, .. } = Tasks::new(key, checkpoint, results);
+        let delete = "DELETE FROM tasks USING unnest($3) AS r (slot) WHERE thread = $1 AND checkpoint = $2
+             AND tasks.slot BETWEEN -((r.slot + 1) << 24) AND -((r.slot + 1) << 24) + 16777215";
+        Query::of(delete, &[&key, &checkpoint, &slots]).rows(client).await?;
+        let put = "INSERT INTO tasks (thread, checkpoint, slot, record, checksum)
+             SELECT $1, $2, r.slot, r.record, r.checksum FROM unnest($3, $4, $5) AS r (slot, record, checksum)
+             ON CONFLICT (thread, checkpoint, slot) DO UPDATE SET record = excluded.record, checksum = excluded.checksum";
+        Query::of(put, &[&key, &checkpoint, &slots, &records, &sums]).rows(client).await.map(drop)
     }
 
     /// Rewrites the retained checkpoints that get a snapshot or other metadata, or lose their parent.
-    async fn rewrite(
-        &self,
-        known: &BTreeMap<CheckpointId, Known>,
-        keep: &BTreeSet<CheckpointId>,
-    ) -> Result<(), Failed> {
-        let (reader, prune) = (&self.reader, self.prune);
-        let is_orphan = |id: &CheckpointId| known[id].parent.is_some_and(|parent| !keep.contains(&parent));
-        let changes = |id: &CheckpointId| {
-            let gets_snapshot = !known[id].has_snapshot && prune.snapshots.contains_key(id);
-            gets_snapshot || prune.metadata.contains_key(id) || is_orphan(id)
+    async fn rewrite(&self) -> Result<(), Failed> {
+        let Self { reader, plan } = self;
+        let changes = |id: CheckpointId| {
+            plan.adds_snapshot(id) || plan.prune.metadata.contains_key(&id) || plan.is_orphan(id)
         };
-        let changed: Vec<i64> =
-            keep.iter().filter(|id| changes(id)).filter_map(|id| column_of(*id)).collect();
-        for ids in changed.chunks(PAGE as usize) {
+        let changed = plan.keep.iter().filter(|id| changes(**id)).filter_map(|id| column_of(*id));
+        for ids in changed.collect::<Vec<_>>().chunks(PAGE as usize) {
             let ids = ids.to_vec();
-            let mut query = Query::new();
-            query.sql("DELETE FROM checkpoints c WHERE thread = ").int(&reader.row.key).sql(" AND id = ANY(");
-            query.ints(&ids).sql(") RETURNING ").sql(CHECKPOINT);
-            let rows = query.rows(reader.session.client()).await?;
+            let sql = format!(
+                "DELETE FROM checkpoints c WHERE thread = $1 AND id = ANY($2) RETURNING {CHECKPOINT}"
+            );
+            let rows = Query::of(sql, &[&reader.row.key, &ids]).rows(reader.session.client()).await?;
             if rows.len() != ids.len() {
-                return Err(error::lost_rows(&reader.database.place, reader.thread).into());
+                return Err(reader.stored().lost_checkpoints().into());
             }
             let mut rewritten = Vec::with_capacity(rows.len());
             for row in &rows {
                 let row = reader.checked(row)?.row;
                 let id = id_of(row.id);
-                let snapshot = prune.snapshots.get(&id).filter(|_| row.snapshot.is_none());
+                let snapshot = plan.prune.snapshots.get(&id).filter(|_| row.snapshot.is_none());
                 let snapshot =
                     snapshot.map(|channels| stored::snapshot_text(reader.thread, channels)).transpose()?;
-                let metadata = prune.metadata.get(&id);
+                let metadata = plan.prune.metadata.get(&id);
                 let metadata =
                     metadata.map(|metadata| serde_json::to_string(metadata).expect("an object is JSON"));
                 rewritten.push((row, snapshot, metadata));
@@ -452,7 +394,7 @@ impl Pruning<'_> {
                 .map(|(row, snapshot, metadata)| CheckpointRow {
                     metadata: metadata.as_deref().or(row.metadata),
                     snapshot: snapshot.as_deref().or(row.snapshot),
-                    parent_pruned: row.parent_pruned || is_orphan(&id_of(row.id)),
+                    parent_pruned: row.parent_pruned || plan.is_orphan(id_of(row.id)),
                     ..*row
                 })
                 .collect();
@@ -461,43 +403,29 @@ impl Pruning<'_> {
         Ok(())
     }
 
-    async fn forget(
-        &self,
-        known: &BTreeMap<CheckpointId, Known>,
-        keep: &BTreeSet<CheckpointId>,
-    ) -> Result<usize, Failed> {
-        let reader = &self.reader;
-        let kept: Vec<i64> = keep.iter().filter_map(|id| column_of(*id)).collect();
+    /// Deletes the rows that are not retained, and returns the number of checkpoints.
+    async fn delete(&self) -> Result<usize, Failed> {
+        let Self { reader, plan } = self;
+        let client = reader.session.client();
+        let kept: Vec<i64> = plan.keep.iter().filter_map(|id| column_of(*id)).collect();
         for table in ["tasks WHERE NOT checkpoint", "checkpoints WHERE NOT id"] {
-            let mut query = Query::new();
-            query.sql("DELETE FROM ").sql(table).sql(" = ANY(").ints(&kept);
-            query.sql(") AND thread = ").int(&reader.row.key);
-            query.rows(reader.session.client()).await?;
+            let sql = format!("DELETE FROM {table} = ANY($1) AND thread = $2");
+            Query::of(sql, &[&kept, &reader.row.key]).rows(client).await?;
         }
         sum_tasks(reader.session, reader.row.key).await?;
-        let branches = |id: &&CheckpointId| known[id].parent.is_some_and(|parent| parent.0 + 1 != id.0);
+        let branches = |id: &&CheckpointId| plan.known[id].parent.is_some_and(|parent| parent.0 + 1 != id.0);
         let count = |count: usize| i64::try_from(count).expect("checkpoints are counted in 32 bits");
         let row = ThreadRow {
-            checkpoints: count(keep.len()),
-            branched: count(keep.iter().filter(branches).count()),
+            checkpoints: count(plan.keep.len()),
+            branched: count(plan.keep.iter().filter(branches).count()),
             prunes: reader.row.prunes + 1,
             ..reader.row
         };
         let row = row.summed(reader.thread);
-        let mut query = Query::new();
-        query
-            .sql("UPDATE threads SET checkpoints = ")
-            .int(&row.checkpoints)
-            .sql(", branched = ")
-            .int(&row.branched);
-        query
-            .sql(", prunes = ")
-            .int(&row.prunes)
-            .sql(", checksum = ")
-            .int(&row.checksum)
-            .sql(" WHERE key = ")
-            .int(&row.key);
-        query.rows(reader.session.client()).await?;
-        Ok(known.len() - keep.len())
+        let sql =
+            "UPDATE threads SET checkpoints = $2, branched = $3, prunes = $4, checksum = $5 WHERE key = $1";
+        let params: [&dyn Param; 5] = [&row.key, &row.checkpoints, &row.branched, &row.prunes, &row.checksum];
+        Query::of(sql, &params).rows(client).await?;
+        Ok(plan.known.len() - plan.keep.len())
     }
 }

@@ -20,39 +20,51 @@ pub(crate) struct Query<'a> {
     types: Vec<Type>,
 }
 
+/// A parameter, whose type is known before the statement is prepared.
+pub(crate) trait Param: Sync {
+    fn typed(&self) -> (&(dyn ToSql + Sync), Type);
+}
+
+macro_rules! params {
+    ($($name:ident: $($of:ty),+;)+) => {
+        $($(impl Param for $of {
+            fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
+                (self, Type::$name)
+            }
+        })+)+
+    };
+}
+
+params! {
+    BOOL: bool;
+    BYTEA: &[u8], Option<&[u8]>, Vec<u8>;
+    FLOAT4_ARRAY: Vec<f32>;
+    FLOAT8: f64;
+    INT4: i32;
+    INT8: i64, Option<i64>;
+    INT8_ARRAY: Vec<i64>;
+    TEXT: &str, Option<&str>, String, Option<String>;
+    TEXT_ARRAY: Vec<&str>, Vec<String>, &[String];
+}
+
 impl<'a> Query<'a> {
-    pub(crate) fn new() -> Self {
-        Self::default()
+    /// Creates a statement with the parameters `$1`, `$2` and so on.
+    pub(crate) fn of(sql: impl Into<String>, params: &[&'a dyn Param]) -> Self {
+        let (params, types) = params.iter().map(|param| param.typed()).unzip();
+        Self { sql: sql.into(), params, types }
     }
 
-    /// Appends a part of the statement.
-    pub(crate) fn sql(&mut self, part: &str) -> &mut Self {
-        self.sql.push_str(part);
+    /// Appends a part of the statement, in which each `?` is the next parameter.
+    pub(crate) fn push(&mut self, part: &str, params: &[&'a dyn Param]) -> &mut Self {
+        let mut parts = part.split('?');
+        self.sql.push_str(parts.next().unwrap_or_default());
+        for (param, part) in params.iter().zip(parts) {
+            let (param, of) = param.typed();
+            self.params.push(param);
+            self.types.push(of);
+            let _ = write!(self.sql, "${}{part}", self.params.len());
+        }
         self
-    }
-
-    /// Appends a parameter.
-    pub(crate) fn value(&mut self, value: &'a (dyn ToSql + Sync), of: Type) -> &mut Self {
-        self.params.push(value);
-        self.types.push(of);
-        let _ = write!(self.sql, "${}", self.params.len());
-        self
-    }
-
-    pub(crate) fn int(&mut self, value: &'a i64) -> &mut Self {
-        self.value(value, Type::INT8)
-    }
-
-    pub(crate) fn text(&mut self, value: &'a (dyn ToSql + Sync)) -> &mut Self {
-        self.value(value, Type::TEXT)
-    }
-
-    pub(crate) fn bytes(&mut self, value: &'a (dyn ToSql + Sync)) -> &mut Self {
-        self.value(value, Type::BYTEA)
-    }
-
-    pub(crate) fn ints(&mut self, values: &'a Vec<i64>) -> &mut Self {
-        self.value(values, Type::INT8_ARRAY)
     }
 
     /// Prepares it, if the connection did not do so before.

@@ -1,14 +1,12 @@
 //! Rows and their checksums. Nothing that was read is trusted: any program may have changed it.
 
-use std::error::Error;
-
 use superstep_checkpoint::{
     CheckpointId, ThreadId,
     internal::{Cell, row_sum},
 };
 use tokio_postgres::Row;
 
-use crate::{error::CHECKSUM, stored::EffectSlots};
+use crate::stored::{CHECKSUM, ChildRow, ContentRow, Counts, Damage, EffectSlots, MetaRow, TaskRow};
 
 /// The share of a task's checksum in the sum of its checkpoint, as in SQL: `checksum & 4294967295`.
 pub(crate) const SHARE: i64 = 0xffff_ffff;
@@ -29,9 +27,6 @@ pub(crate) struct ThreadRow {
 
 /// The columns that [`ThreadRow::read`] reads.
 pub(crate) const THREAD: &str = "key, head, checkpoints, branched, prunes, checksum, name";
-
-/// The cause of damage.
-pub(crate) type Damage = Box<dyn Error + Send + Sync>;
 
 impl ThreadRow {
     /// Returns the row of a thread without checkpoints, not yet with its checksum.
@@ -83,9 +78,9 @@ impl ThreadRow {
         Self { head: self.head + 1, checkpoints: self.checkpoints + 1, branched, ..self }.summed(name)
     }
 
-    /// Returns whether no checkpoint was ever pruned.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.checkpoints == self.head
+    pub(crate) fn counts(&self) -> Counts {
+        let [checkpoints, branched] = [self.checkpoints, self.branched].map(i64::cast_unsigned);
+        Counts { head: self.head(), checkpoints, branched }
     }
 
     pub(crate) fn head(&self) -> CheckpointId {
@@ -133,6 +128,13 @@ pub(crate) const META: &str =
     "c.thread, c.id, c.parent, c.source, c.created_ms, c.control, c.metadata, c.parent_pruned,
     ''::text, NULL::text, c.checksum, 0::bigint";
 
+/// The column behind those of [`CHECKPOINT`] or [`META`] that [`StoredRow::meta`] reads: whether the parent of a row `c` is missing.
+pub(crate) const LOST_PARENT: &str = "c.parent IS NOT NULL AND NOT EXISTS (
+    SELECT FROM checkpoints p WHERE p.thread = c.thread AND p.id = c.parent)";
+
+/// The columns of a row `c` that [`task`] reads.
+pub(crate) const TASK: &str = "c.slot, c.record, c.checksum";
+
 /// A row with its stored checksums.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoredRow<'a> {
@@ -162,14 +164,60 @@ impl<'a> StoredRow<'a> {
     }
 
     /// Returns whether the columns without the content are intact.
-    pub(crate) fn has_intact_meta(&self) -> bool {
+    fn is_intact(&self) -> bool {
         self.checksum == self.row.sum()
     }
 
-    /// Returns whether the content is intact.
-    pub(crate) fn has_intact_content(&self) -> bool {
+    fn has_intact_content(&self) -> bool {
         self.content_checksum == self.row.content_sum()
     }
+
+    pub(crate) fn content(&self) -> ContentRow<'a> {
+        ContentRow {
+            id: id_of(self.row.id),
+            parent: self.row.parent.map(id_of),
+            applied: self.row.applied.as_bytes(),
+            snapshot: self.row.snapshot.map(str::as_bytes),
+            is_intact: self.is_intact() && self.has_intact_content(),
+        }
+    }
+
+    pub(crate) fn child(&self) -> ChildRow<'a> {
+        ChildRow {
+            id: id_of(self.row.id),
+            parent: self.row.parent.map(id_of),
+            source: self.row.source.as_bytes(),
+            applied: self.row.applied.as_bytes(),
+            is_intact: self.is_intact(),
+            has_intact_content: self.has_intact_content(),
+        }
+    }
+
+    /// Reads the metadata, with the column [`LOST_PARENT`] of the same row.
+    pub(crate) fn meta(&self, row: &Row) -> Result<MetaRow<'a>, tokio_postgres::Error> {
+        Ok(MetaRow {
+            id: id_of(self.row.id),
+            parent: self.row.parent.map(id_of),
+            source: self.row.source.as_bytes(),
+            created_ms: self.row.created_ms,
+            control: self.row.control.as_bytes(),
+            metadata: self.row.metadata.map(str::as_bytes),
+            parent_pruned: self.row.parent_pruned,
+            parent_is_lost: row.try_get(12)?,
+            is_intact: self.is_intact(),
+        })
+    }
+}
+
+/// Reads a row of a checkpoint's task.
+pub(crate) fn task(
+    thread: i64,
+    checkpoint: CheckpointId,
+    row: &Row,
+) -> Result<TaskRow<'_>, tokio_postgres::Error> {
+    let (slot, record, sum): (i64, &str, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let is_intact = sum == task_sum(thread, column_of(checkpoint).unwrap_or_default(), slot, record);
+    Ok(TaskRow { slot, record: record.as_bytes(), share: sum & SHARE, is_intact })
 }
 
 impl CheckpointRow<'_> {

@@ -52,9 +52,7 @@ pub(crate) async fn is_current(client: Client<'_>, place: &Location) -> Result<O
 /// # Errors
 /// It was removed.
 pub(crate) async fn identity(client: Client<'_>, place: &Location) -> Result<String, Failed> {
-    let mut query = Query::new();
-    query.sql("SELECT id FROM identity");
-    let row = query.row(client).await?;
+    let row = Query::of("SELECT id FROM identity", &[]).row(client).await?;
     let lost = "the table `identity` has no row; restore it from a backup, or insert a random text";
     Ok(row.ok_or_else(|| error::not_ours(place, lost))?.try_get(0)?)
 }
@@ -84,8 +82,7 @@ pub(crate) async fn make(client: Client<'_>, place: &Location, wait: Duration) -
         ))
         .await?;
     // Until the end of the transaction.
-    let mut lock = Query::new();
-    lock.sql("SELECT pg_advisory_xact_lock(").int(&LOCK).sql(")");
+    let lock = Query::of("SELECT pg_advisory_xact_lock($1)", &[&LOCK]);
     lock.rows(client).await.map_err(|failed| match failed.is_lock() {
         true => error::not_ours(place, MIGRATES).into(),
         false => failed,
@@ -97,8 +94,7 @@ pub(crate) async fn make(client: Client<'_>, place: &Location, wait: Duration) -
         None => {
             let schema = place.schema();
             // Not every user may create a schema, and one that exists needs no right to create it.
-            let mut known = Query::new();
-            known.sql("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = ").text(&schema);
+            let known = Query::of("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1", &[&schema]);
             if known.row(client).await?.is_none() {
                 client.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
             }
@@ -112,28 +108,23 @@ pub(crate) async fn make(client: Client<'_>, place: &Location, wait: Duration) -
         client.batch_execute(statements).await?;
     }
     let now = i64::try_from(VERSIONS.len()).expect("there are few versions");
-    let mut update = Query::new();
-    update.sql("UPDATE versions SET version = ").int(&now).sql(" WHERE part = 'superstep'");
-    update.rows(client).await?;
+    Query::of("UPDATE versions SET version = $1 WHERE part = 'superstep'", &[&now]).rows(client).await?;
     client.batch_execute("COMMIT").await?;
     Ok(found == 0)
 }
 
 /// Returns the version of the tables; `None` if there are none.
 async fn version(client: Client<'_>, place: &Location) -> Result<Option<usize>, Failed> {
-    let mut encoding = Query::new();
-    encoding.sql("SELECT current_setting('server_encoding')");
+    let encoding = Query::of("SELECT current_setting('server_encoding')", &[]);
     if encoding.only(client).await?.try_get::<_, &str>(0)? != "UTF8" {
         return Err(
             error::not_ours(place, "its encoding is not UTF8; create a database with that encoding").into()
         );
     }
     let schema = place.schema();
-    let mut tables = Query::new();
-    tables.sql("SELECT relname = 'versions' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace ");
-    tables.sql("WHERE nspname = ").text(&schema);
-    tables.sql(" AND relkind IN ('r', 'v', 'm', 'p', 'f') ORDER BY 1 DESC LIMIT 1");
-    match tables.row(client).await? {
+    let tables = "SELECT relname = 'versions' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace
+        WHERE nspname = $1 AND relkind IN ('r', 'v', 'm', 'p', 'f') ORDER BY 1 DESC LIMIT 1";
+    match Query::of(tables, &[&schema]).row(client).await? {
         None => return Ok(None),
         Some(row) if row.try_get(0)? => {}
         Some(_) => {
@@ -142,8 +133,7 @@ async fn version(client: Client<'_>, place: &Location) -> Result<Option<usize>, 
             );
         }
     }
-    let mut found = Query::new();
-    found.sql("SELECT version FROM versions WHERE part = 'superstep'");
+    let found = Query::of("SELECT version FROM versions WHERE part = 'superstep'", &[]);
     let found: i64 = found.row(client).await?.map_or(Ok(-1), |row| row.try_get(0))?;
     match usize::try_from(found) {
         Ok(version) if version <= VERSIONS.len() => Ok(Some(version)),

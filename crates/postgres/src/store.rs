@@ -12,8 +12,6 @@ use std::fmt;
 use futures::future::BoxFuture;
 use superstep_checkpoint::store::{Answer, Batch, Operation, Step, Store, StoreError, StoreOptions};
 
-use tokio_postgres::types::Type;
-
 use crate::{
     PostgresCheckpointer, PostgresOptions,
     database::{Database, Open, repeated},
@@ -163,11 +161,8 @@ async fn begin(database: &Database, writes: bool) -> Result<Session, Stop> {
     Ok(repeated!(database, "use the store", |_nth| async {
         let mut session = database.session().await?;
         session.begin().await?;
-        let mut lock = Query::new();
-        lock.sql("SELECT pg_advisory_xact_lock(")
-            .value(&LOCK, Type::INT4)
-            .sql(", hashtext(current_schema()))");
-        lock.rows(session.client()).await?;
+        let lock = "SELECT pg_advisory_xact_lock($1, hashtext(current_schema()))";
+        Query::of(lock, &[&LOCK]).rows(session.client()).await?;
         Ok(session)
     })
     .map_err(StoreError::from)?)

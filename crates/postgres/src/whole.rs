@@ -22,11 +22,9 @@ const LOCK: &str = "SET lock_timeout TO '5s'";
 pub(crate) async fn storage(database: &Database) -> Result<Storage, CheckpointError> {
     let bytes = repeated!(database, "read the size of the tables", |_nth| async {
         let session = database.session().await?;
-        let mut query = Query::new();
-        query.sql("SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c ");
-        query.sql("WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::text::regnamespace");
-        let row = query.row(session.client()).await?;
-        Ok::<i64, Failed>(row.map_or(Ok(0), |row| row.try_get(0))?)
+        let sql = "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
+            WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::text::regnamespace";
+        Ok::<i64, Failed>(Query::of(sql, &[]).only(session.client()).await?.try_get(0)?)
     })?;
     Ok(Storage::new("PostgreSQL", schema::VERSION, u64::try_from(bytes).unwrap_or(0), None))
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use futures::future::join_all;
 use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId, internal::leftovers};
-use tokio_postgres::{Row, Statement, types::Type};
+use tokio_postgres::{Row, Statement};
 
 use crate::{
     database::{Database, repeated},
@@ -15,7 +15,7 @@ use crate::{
     error::Failed,
     fence::Fence,
     follow::notify,
-    query::Query,
+    query::{Param, Query},
     rows::{CheckpointRow, SHARE, THREAD, ThreadRow, column_of, name_of, task_sum},
     session::Session,
     stored::{EffectSlots, NewCheckpoint, NewRecord, NewRecords},
@@ -23,6 +23,9 @@ use crate::{
 
 /// The maximum number of statements that are sent before the first answer.
 const MAX_PIPELINED: usize = 16;
+
+/// The statement behind which others see each record that was stored before.
+const LOCK: &str = "SELECT key FROM threads WHERE key = $1 FOR NO KEY UPDATE";
 
 /// The beginning of the record of a finished task, which begins with the kind of its end.
 const FINISHED: &str = r#"left(record, 17) = '{"end":"finished"'"#;
@@ -58,9 +61,9 @@ struct Planned<'a> {
 
 /// The rows of tasks, column by column.
 pub(crate) struct Tasks<'a> {
-    slots: Vec<i64>,
-    records: Vec<&'a str>,
-    sums: Vec<i64>,
+    pub(crate) slots: Vec<i64>,
+    pub(crate) records: Vec<&'a str>,
+    pub(crate) sums: Vec<i64>,
     /// The sum of their shares.
     share: i64,
 }
@@ -106,101 +109,85 @@ impl<'a> Planned<'a> {
         followers: &'a i64,
     ) -> Query<'a> {
         let Self { new, after, parent, tasks, sums, .. } = self;
-        let mut query = Query::new();
-        query.sql("WITH ");
+        let mut query = Query::of("WITH ", &[]);
         if let Some((fence, root)) = fence {
             fence.define(&mut query, root);
-            query.sql(", ");
+            query.push(", ", &[]);
         }
-        query.sql("head AS (");
+        query.push("head AS (", &[]);
         self.define_head(&mut query, name, fence.is_some());
-        query.sql(" RETURNING key), added AS (INSERT INTO checkpoints (thread, id, parent, source, created_ms, control, metadata, ");
-        query
-            .sql("parent_pruned, checksum, content_checksum, applied, snapshot) SELECT key, ")
-            .int(&after.head);
-        query.sql(", ").value(parent, Type::INT8).sql(", ").text(source).sql(", ").int(&new.created_ms);
-        query.sql(", ").text(&new.control).sql(", ").text(&new.metadata).sql(", false, ").int(&sums.0);
-        query
-            .sql(", ")
-            .int(&sums.1)
-            .sql(", ")
-            .text(&new.applied)
-            .sql(", ")
-            .text(&new.snapshot)
-            .sql(" FROM head)");
+        let added = " RETURNING key), added AS (
+            INSERT INTO checkpoints (thread, id, parent, source, created_ms, control, metadata, parent_pruned, checksum,
+                content_checksum, applied, snapshot)
+            SELECT key, ?, ?, ?, ?, ?, ?, false, ?, ?, ?, ? FROM head)";
+        let params: [&dyn Param; 10] = [
+            &after.head,
+            parent,
+            source,
+            &new.created_ms,
+            &new.control,
+            &new.metadata,
+            &sums.0,
+            &sums.1,
+            &new.applied,
+            &new.snapshot,
+        ];
+        query.push(added, &params);
         if !tasks.slots.is_empty() {
-            query.sql(
-                ", records AS (INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT key, ",
-            );
-            query.int(&after.head).sql(", r.slot, r.record, r.checksum FROM head, ");
-            tasks.unnest(&mut query);
-            query
-                .sql("), total AS (INSERT INTO task_sums (thread, checkpoint, sum) SELECT key, ")
-                .int(&after.head);
-            query.sql(", ").int(&tasks.share).sql(" FROM head)");
+            let records = ", records AS (
+                INSERT INTO tasks (thread, checkpoint, slot, record, checksum)
+                SELECT key, ?, r.slot, r.record, r.checksum FROM head, unnest(?, ?, ?) AS r (slot, record, checksum)
+            ), total AS (INSERT INTO task_sums (thread, checkpoint, sum) SELECT key, ?, ? FROM head)";
+            let Tasks { slots, records: texts, sums, share } = tasks;
+            query.push(records, &[&after.head, slots, texts, sums, &after.head, share]);
         }
-        notify(query.sql(" SELECT "), followers);
-        query.sql(" FROM head");
+        notify(query.push(" SELECT ", &[]), followers);
+        query.push(" FROM head", &[]);
         query
     }
 
     /// Appends the statement that creates the thread's row, or moves its head.
     fn define_head(&'a self, query: &mut Query<'a>, name: &'a &'a [u8], is_fenced: bool) {
         let Self { before, after, parent, recorded, .. } = self;
+        let ThreadRow { key, head, checkpoints, branched, prunes, checksum } = after;
         if before.head == 0 {
-            let row = "INSERT INTO threads (key, head, checkpoints, branched, prunes, checksum, root, name) SELECT ";
-            query.sql(row).int(&after.key);
-            for number in [&after.head, &after.checkpoints, &after.branched, &after.prunes, &after.checksum] {
-                query.sql(", ").int(number);
-            }
             // The root of a subgraph's thread is the text before the separator.
-            query
-                .sql(", CASE WHEN position('\\x1f'::bytea IN ")
-                .bytes(name)
-                .sql(") > 0 THEN substring(")
-                .bytes(name);
-            query.sql(" FROM 1 FOR position('\\x1f'::bytea IN ").bytes(name).sql(") - 1) END, ").bytes(name);
-            // A new thread has no checkpoint to follow, and no records.
+            let row = "INSERT INTO threads (key, head, checkpoints, branched, prunes, checksum, root, name) SELECT ?, ?, ?, ?, ?, ?,
+                CASE WHEN position('\\x1f'::bytea IN ?) > 0 THEN substring(? FROM 1 FOR position('\\x1f'::bytea IN ?) - 1) END, ?";
+            query.push(row, &[key, head, checkpoints, branched, prunes, checksum, name, name, name, name]);
+            // A new thread has no checkpoint to follow, and no records. It does not continue what is stored below its name, except its
+            // data keys, nor rows under its key.
             let is_possible = parent.is_none() && recorded.is_empty();
-            query.sql(if is_possible { " WHERE true" } else { " WHERE false" });
-            // It does not continue what is stored below its name, except its data keys, nor rows under its key.
-            query.sql(" AND NOT EXISTS (SELECT FROM threads t WHERE sha256(t.root) = sha256(").bytes(name);
-            query.sql(") AND t.name <> ").bytes(name).sql(" || '\\x1f246b657973'::bytea)");
-            query.sql(" AND NOT EXISTS (SELECT FROM tasks WHERE thread = ").int(&after.key).sql(")");
+            query.push(if is_possible { " WHERE true" } else { " WHERE false" }, &[]);
+            let is_unused = " AND NOT EXISTS (
+                    SELECT FROM threads t WHERE sha256(t.root) = sha256(?) AND t.name <> ? || '\\x1f246b657973'::bytea
+                ) AND NOT EXISTS (SELECT FROM tasks WHERE thread = ?)";
+            query.push(is_unused, &[name, name, key]);
             if is_fenced {
-                query.sql(" AND EXISTS (SELECT FROM fence)");
+                query.push(" AND EXISTS (SELECT FROM fence)", &[]);
             }
             // Of the name; or of the key, if an earlier attempt is still at work.
-            query.sql(" ON CONFLICT DO NOTHING");
-        } else {
-            query.sql("UPDATE threads SET head = ").int(&after.head);
-            query.sql(", checkpoints = ").int(&after.checkpoints).sql(", branched = ").int(&after.branched);
-            query.sql(", checksum = ").int(&after.checksum).sql(" WHERE key = ").int(&before.key);
-            query.sql(" AND head = ").int(&before.head).sql(" AND checksum = ").int(&before.checksum);
-            if is_fenced {
-                query.sql(" AND EXISTS (SELECT FROM fence)");
-            }
-            if let Some(parent) = parent {
-                query.sql(" AND EXISTS (SELECT FROM checkpoints WHERE thread = ").int(&before.key);
-                query.sql(" AND id = ").int(parent).sql(")");
-            }
-            if let (None, false) = (parent, recorded.is_empty()) {
-                query.sql(" AND false");
-            }
-            if let (Some(parent), false) = (parent, recorded.is_empty()) {
-                query.sql(" AND NOT EXISTS (SELECT unnest(").ints(recorded);
-                query.sql(") EXCEPT SELECT slot FROM tasks WHERE thread = ").int(&before.key);
-                query.sql(" AND checkpoint = ").int(parent).sql(" AND slot >= 0 AND ").sql(FINISHED).sql(")");
+            query.push(" ON CONFLICT DO NOTHING", &[]);
+            return;
+        }
+        let row = "UPDATE threads SET head = ?, checkpoints = ?, branched = ?, checksum = ?
+            WHERE key = ? AND head = ? AND checksum = ?";
+        query.push(row, &[head, checkpoints, branched, checksum, key, &before.head, &before.checksum]);
+        if is_fenced {
+            query.push(" AND EXISTS (SELECT FROM fence)", &[]);
+        }
+        if let Some(parent) = parent {
+            query.push(" AND EXISTS (SELECT FROM checkpoints WHERE thread = ? AND id = ?)", &[key, parent]);
+        }
+        match parent {
+            _ if recorded.is_empty() => {}
+            None => _ = query.push(" AND false", &[]),
+            Some(parent) => {
+                let finished = " AND NOT EXISTS (
+                    SELECT unnest(?) EXCEPT SELECT slot FROM tasks WHERE thread = ? AND checkpoint = ? AND slot >= 0 AND ";
+                query.push(finished, &[recorded, key, parent]).push(FINISHED, &[]).push(")", &[]);
             }
         }
-    }
-}
-
-impl Tasks<'_> {
-    /// Appends the rows as a table `r`.
-    pub(crate) fn unnest<'q>(&'q self, query: &mut Query<'q>) {
-        query.sql("unnest(").ints(&self.slots).sql(", ").value(&self.records, Type::TEXT_ARRAY);
-        query.sql(", ").ints(&self.sums).sql(") AS r (slot, record, checksum)");
     }
 }
 
@@ -272,7 +259,7 @@ async fn append_to_head(
             return Ok(Some(conflict(first)));
         }
         if before.head + all.len() as i64 > i64::from(u32::MAX) {
-            return Ok(Some(error::too_long(thread)));
+            return Ok(Some(CheckpointError::too_long(thread)));
         }
         let mut row = before;
         let mut plan = Vec::with_capacity(all.len());
@@ -334,9 +321,7 @@ async fn append(
             false => Ok(Appended::Done),
         };
     }
-    // Behind a lock on the thread, the statements see each record that was stored before.
-    let mut lock = Query::new();
-    lock.sql("SELECT key FROM threads WHERE key = ").int(&plan[0].before.key).sql(" FOR NO KEY UPDATE");
+    let lock = Query::of(LOCK, &[&plan[0].before.key]);
     let locked = lock.prepare(session.client()).await?;
     session.enter();
     let client = session.client();
@@ -407,10 +392,9 @@ async fn why(
         if !new.thread.is_child() && !children.is_empty() {
             return Ok(Some(CheckpointError::Leftovers { thread: new.thread.clone(), children }));
         }
-        let mut tasks = Query::new();
-        tasks.sql("SELECT FROM tasks WHERE thread = ").int(&before.key).sql(" LIMIT 1");
+        let tasks = Query::of("SELECT FROM tasks WHERE thread = $1 LIMIT 1", &[&before.key]);
         if tasks.row(session.client()).await?.is_some() {
-            return Ok(Some(error::lost_rows(&database.place, &new.thread)));
+            return Ok(Some(database.stored(&new.thread).lost_checkpoints()));
         }
     }
     let missing = missing(session, refused).await?;
@@ -427,15 +411,15 @@ async fn missing(session: &Session, refused: &Planned<'_>) -> Result<Option<Chec
         return Ok(new.recorded.first().map(not_recorded));
     };
     let given = new.parent.expect("its column is there");
-    let mut known = Query::new();
-    known.sql("SELECT 1 FROM checkpoints WHERE thread = ").int(&before.key).sql(" AND id = ").int(parent);
+    let known = Query::of("SELECT 1 FROM checkpoints WHERE thread = $1 AND id = $2", &[&before.key, parent]);
     if *parent > before.head || known.row(session.client()).await?.is_none() {
         return Ok(Some(CheckpointError::no_parent(&new.thread, given)));
     }
-    let mut query = Query::new();
-    query.sql("SELECT slot FROM unnest(").ints(recorded).sql(") slot EXCEPT SELECT slot FROM tasks");
-    query.sql(" WHERE thread = ").int(&before.key).sql(" AND checkpoint = ").int(parent);
-    query.sql(" AND slot >= 0 AND ").sql(FINISHED).sql(" ORDER BY slot LIMIT 1");
+    let sql = format!(
+        "SELECT slot FROM unnest($1) slot EXCEPT SELECT slot FROM tasks
+         WHERE thread = $2 AND checkpoint = $3 AND slot >= 0 AND {FINISHED} ORDER BY slot LIMIT 1"
+    );
+    let query = Query::of(sql, &[recorded, &before.key, parent]);
     let slot: Option<i64> = query.row(session.client()).await?.map(|row| row.try_get(0)).transpose()?;
     Ok(slot.map(|slot| {
         let slot = u32::try_from(slot).expect("it is one of those given");
@@ -453,9 +437,9 @@ async fn is_stored(
 ) -> Result<bool, Failed> {
     let (last, Some(before)) = (all.last().expect("there is one"), planned) else { return Ok(false) };
     let id = before.head + all.len() as i64;
-    let mut lock = Query::new();
-    lock.sql("SELECT key FROM threads WHERE key = ").int(&before.key).sql(" FOR SHARE");
-    lock.rows(session.client()).await?;
+    Query::of("SELECT key FROM threads WHERE key = $1 FOR SHARE", &[&before.key])
+        .rows(session.client())
+        .await?;
     let Some(row) = find(database, session, &last.thread).await? else { return Ok(false) };
     if row.key != before.key || row.head < id {
         return Ok(false);
@@ -463,9 +447,9 @@ async fn is_stored(
     let parent = last.parent.and_then(column_of);
     let wanted = row_of(last, row.key, id, parent);
     let (sum, content) = (wanted.sum(), wanted.content_sum());
-    let mut query = Query::new();
-    query.sql("SELECT 1 FROM checkpoints WHERE thread = ").int(&row.key).sql(" AND id = ").int(&id);
-    query.sql(" AND checksum = ").int(&sum).sql(" AND content_checksum = ").int(&content);
+    let sql =
+        "SELECT 1 FROM checkpoints WHERE thread = $1 AND id = $2 AND checksum = $3 AND content_checksum = $4";
+    let query = Query::of(sql, &[&row.key, &id, &sum, &content]);
     let is_stored = query.row(session.client()).await?.is_some();
     if is_stored {
         database.learn(&last.thread, Some(row));
@@ -480,9 +464,8 @@ pub(crate) async fn find(
     thread: &ThreadId,
 ) -> Result<Option<ThreadRow>, Failed> {
     let name = name_of(thread);
-    let mut query = Query::new();
-    query.sql("SELECT ").sql(THREAD).sql(" FROM threads WHERE sha256(name) = sha256(").bytes(&name).sql(")");
-    let row = query.row(session.client()).await?;
+    let sql = format!("SELECT {THREAD} FROM threads WHERE sha256(name) = sha256($1)");
+    let row = Query::of(sql, &[&name]).row(session.client()).await?;
     row.map(|row| read(database, thread, &row)).transpose()
 }
 
@@ -504,13 +487,8 @@ pub(crate) async fn under(
 ) -> Result<Vec<(ThreadId, ThreadRow)>, Failed> {
     let root = thread.root();
     let root = name_of(&root);
-    let mut query = Query::new();
-    query
-        .sql("SELECT ")
-        .sql(THREAD)
-        .sql(" FROM threads WHERE sha256(root) = sha256(")
-        .bytes(&root)
-        .sql(") ORDER BY name");
+    let sql = format!("SELECT {THREAD} FROM threads WHERE sha256(root) = sha256($1) ORDER BY name");
+    let query = Query::of(sql, &[&root]);
     let mut found = Vec::new();
     for row in query.rows(session.client()).await? {
         let (child, row) = thread_of(database, &row, 0)?;
@@ -577,71 +555,46 @@ impl Write<'_> {
     /// Appends the definition of the table `put`, of the written rows, and the start of `total`, of the changed sum.
     fn define<'a>(&'a self, query: &mut Query<'a>, thread: &'a i64, checkpoint: &'a i64) {
         match self {
-            Self::Put(tasks) => {
-                query.sql("new AS MATERIALIZED (SELECT r.slot, r.record, r.checksum FROM ");
-                tasks.unnest(query);
-                query.sql("), old AS (SELECT coalesce(sum(tasks.checksum & 4294967295), 0)::bigint AS share FROM t, new, tasks ");
-                query.sql("WHERE tasks.thread = t.key AND tasks.checkpoint = ").int(checkpoint);
-                query.sql(" AND tasks.slot = new.slot), gone AS (DELETE FROM tasks USING t, new WHERE tasks.thread = t.key ");
-                query.sql("AND tasks.checkpoint = ").int(checkpoint);
-                query.sql(
-                    " AND tasks.slot BETWEEN -((new.slot + 1) << 24) AND -((new.slot + 1) << 24) + 16777215 ",
+            Self::Put(Tasks { slots, records, sums, share }) => {
+                let put = "new AS MATERIALIZED (SELECT r.* FROM unnest(?, ?, ?) AS r (slot, record, checksum)),
+                    old AS (
+                        SELECT coalesce(sum(tasks.checksum & 4294967295), 0)::bigint AS share FROM t, new, tasks
+                        WHERE tasks.thread = t.key AND tasks.checkpoint = ? AND tasks.slot = new.slot
+                    ), gone AS (
+                        DELETE FROM tasks USING t, new WHERE tasks.thread = t.key AND tasks.checkpoint = ?
+                        AND tasks.slot BETWEEN -((new.slot + 1) << 24) AND -((new.slot + 1) << 24) + 16777215
+                        RETURNING tasks.checksum & 4294967295 AS share
+                    ), put AS (
+                        INSERT INTO tasks (thread, checkpoint, slot, record, checksum)
+                        SELECT t.key, ?, new.slot, new.record, new.checksum FROM t, new
+                        ON CONFLICT (thread, checkpoint, slot) DO UPDATE SET record = excluded.record, checksum = excluded.checksum
+                        RETURNING 1
+                    ), total AS (
+                        INSERT INTO task_sums (thread, checkpoint, sum)
+                        SELECT t.key, ?, ? - old.share - (SELECT coalesce(sum(share), 0)::bigint FROM gone) FROM t, old ";
+                query.push(
+                    put,
+                    &[slots, records, sums, checkpoint, checkpoint, checkpoint, checkpoint, share],
                 );
-                query.sql("RETURNING tasks.checksum & 4294967295 AS share), ");
-                query
-                    .sql("put AS (INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT t.key, ")
-                    .int(checkpoint);
-                query.sql(
-                    ", new.slot, new.record, new.checksum FROM t, new ON CONFLICT (thread, checkpoint, slot) ",
-                );
-                query.sql(
-                    "DO UPDATE SET record = excluded.record, checksum = excluded.checksum RETURNING 1), ",
-                );
-                query
-                    .sql("total AS (INSERT INTO task_sums (thread, checkpoint, sum) SELECT t.key, ")
-                    .int(checkpoint);
-                query.sql(", ").int(&tasks.share);
-                query.sql(" - old.share - (SELECT coalesce(sum(share), 0)::bigint FROM gone) FROM t, old ");
             }
             Self::Effects { slot, first, last, record, sum } => {
-                query
-                    .sql("place AS (SELECT coalesce(max(tasks.slot) + 1, ")
-                    .int(first)
-                    .sql(") AS slot FROM tasks WHERE thread = ");
-                query
-                    .int(thread)
-                    .sql(" AND checkpoint = ")
-                    .int(checkpoint)
-                    .sql(" AND tasks.slot BETWEEN ")
-                    .int(first);
-                query
-                    .sql(" AND ")
-                    .int(last)
-                    .sql("), put AS (INSERT INTO tasks (thread, checkpoint, slot, record, checksum) ");
-                query
-                    .sql("SELECT t.key, ")
-                    .int(checkpoint)
-                    .sql(", place.slot, ")
-                    .text(*record)
-                    .sql(", ")
-                    .int(sum);
-                query.sql(" FROM t, place WHERE place.slot <= ").int(last);
-                query
-                    .sql(" AND EXISTS (SELECT FROM tasks WHERE thread = ")
-                    .int(thread)
-                    .sql(" AND checkpoint = ")
-                    .int(checkpoint);
-                query
-                    .sql(" AND slot = ")
-                    .int(slot)
-                    .sql(" AND NOT ")
-                    .sql(FINISHED)
-                    .sql(") RETURNING checksum & 4294967295 AS share), ");
-                query
-                    .sql("total AS (INSERT INTO task_sums (thread, checkpoint, sum) SELECT ")
-                    .int(thread)
-                    .sql(", ");
-                query.int(checkpoint).sql(", share FROM put ");
+                let put = "place AS (
+                        SELECT coalesce(max(tasks.slot) + 1, ?) AS slot FROM tasks
+                        WHERE thread = ? AND checkpoint = ? AND tasks.slot BETWEEN ? AND ?
+                    ), put AS (
+                        INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT t.key, ?, place.slot, ?, ?
+                        FROM t, place WHERE place.slot <= ?
+                        AND EXISTS (SELECT FROM tasks WHERE thread = ? AND checkpoint = ? AND slot = ? AND NOT ";
+                let total = ") RETURNING checksum & 4294967295 AS share
+                    ), total AS (INSERT INTO task_sums (thread, checkpoint, sum) SELECT ?, ?, share FROM put ";
+                query.push(
+                    put,
+                    &[
+                        first, thread, checkpoint, first, last, checkpoint, *record, sum, last, thread,
+                        checkpoint, slot,
+                    ],
+                );
+                query.push(FINISHED, &[]).push(total, &[thread, checkpoint]);
             }
         }
     }
@@ -692,26 +645,22 @@ async fn put(
     fence: Option<&Fence>,
     followers: i64,
 ) -> Result<Option<bool>, Failed> {
-    let mut lock = Query::new();
-    lock.sql("SELECT key FROM threads WHERE key = ").int(&thread).sql(" FOR NO KEY UPDATE");
+    let lock = Query::of(LOCK, &[&thread]);
     let root = fence.map(Fence::name).unwrap_or_default();
-    let mut query = Query::new();
-    query.sql("WITH ");
+    let mut query = Query::of("WITH ", &[]);
     if let Some(fence) = fence {
         fence.define(&mut query, &root);
-        query.sql(", ");
+        query.push(", ", &[]);
     }
-    query
-        .sql("t AS MATERIALIZED (SELECT key FROM threads WHERE key = ")
-        .int(&thread)
-        .sql(" AND head = ")
-        .int(&checkpoint);
-    query.sql(if fence.is_some() { " AND EXISTS (SELECT FROM fence)), " } else { "), " });
+    let head = "t AS MATERIALIZED (SELECT key FROM threads WHERE key = ? AND head = ?";
+    query.push(head, &[&thread, &checkpoint]);
+    query.push(if fence.is_some() { " AND EXISTS (SELECT FROM fence)), " } else { "), " }, &[]);
     write.define(&mut query, &thread, &checkpoint);
-    query.sql("ON CONFLICT (thread, checkpoint) DO UPDATE SET sum = task_sums.sum + excluded.sum) ");
-    query.sql("SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM put), CASE WHEN EXISTS (SELECT FROM put) THEN ");
+    let ends = "ON CONFLICT (thread, checkpoint) DO UPDATE SET sum = task_sums.sum + excluded.sum)
+        SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM put), CASE WHEN EXISTS (SELECT FROM put) THEN ";
+    query.push(ends, &[]);
     notify(&mut query, &followers);
-    query.sql(" END");
+    query.push(" END", &[]);
     let (locked, prepared) = (lock.prepare(session.client()).await?, query.prepare(session.client()).await?);
     session.enter();
     let client = session.client();

@@ -8,6 +8,7 @@ use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 use crate::{
     SqliteOptions, Synchronous, checksum, error,
     location::{Location, beside},
+    stored::{self, Counts},
 };
 
 /// The size in bytes at which the write-ahead log is folded: SQLite's own default.
@@ -237,7 +238,7 @@ pub(crate) struct ThreadRow {
     /// The newest checkpoint.
     pub(crate) head: CheckpointId,
     /// The number of checkpoints.
-    checkpoints: u64,
+    pub(crate) checkpoints: u64,
     /// The number of checkpoints that do not follow the one committed before them.
     branched: u64,
 }
@@ -270,7 +271,7 @@ impl ThreadRow {
         let (key, name) = (row.get(0)?, row.get_ref(1)?.as_str()?);
         let counts = [row.get(2)?, row.get(3)?, row.get(4)?];
         if row.get::<_, i64>(5)? != checksum::of_thread(key, name, counts) {
-            return Err(error::CHECKSUM.into());
+            return Err(stored::CHECKSUM.into());
         }
         let [head, checkpoints, branched] = counts.map(|count| u32::try_from(count).map(u64::from));
         let head = CheckpointId(head?);
@@ -351,17 +352,8 @@ impl ThreadRow {
             .map(drop)
     }
 
-    /// Returns whether no checkpoint was ever pruned.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.checkpoints == self.head.0
-    }
-
-    pub(crate) fn checkpoints(&self) -> u64 {
-        self.checkpoints
-    }
-
-    pub(crate) fn branched(&self) -> u64 {
-        self.branched
+    pub(crate) fn counts(&self) -> Counts {
+        Counts { head: self.head, checkpoints: self.checkpoints, branched: self.branched }
     }
 }
 

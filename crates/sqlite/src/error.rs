@@ -3,9 +3,9 @@
 use std::{error::Error, io, path::Path};
 
 use rusqlite::ErrorCode;
-use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
+use superstep_checkpoint::{CheckpointError, ThreadId};
 
-use crate::location::Location;
+use crate::{location::Location, stored::StoredThread};
 
 /// Converts an error of SQLite while opening a database.
 pub(crate) fn opening(place: &Location, cause: rusqlite::Error) -> CheckpointError {
@@ -101,31 +101,9 @@ pub(crate) fn not_ours(path: &Path, advice: String) -> CheckpointError {
     cannot_open(path, &advice, None)
 }
 
-/// Creates the error of a checkpoint with data that this program did not write.
-pub(crate) fn damaged(
-    place: &Location,
-    thread: &ThreadId,
-    id: CheckpointId,
-    part: &str,
-    cause: impl Into<Box<dyn Error + Send + Sync>>,
-) -> CheckpointError {
-    let what = format!(
-        "checkpoint {id} of thread `{thread}` in {place} is damaged: superstep did not write this {part}; \
-         resume from an older checkpoint, or restore the file from a backup"
-    );
-    corrupt(what, cause)
-}
-
-/// The error text of a row whose checksum differs.
-pub(crate) const CHECKSUM: &str = "the row was changed: its checksum does not match";
-
-/// Creates the error of a part of a checkpoint, or a task of it, whose row was changed since it was stored.
-pub(crate) fn changed(place: &Location, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
-    let what = format!(
-        "checkpoint {id} of thread `{thread}` in {place} is damaged: {part}; resume from an older \
-         checkpoint, or restore the file from a backup"
-    );
-    corrupt(what, CHECKSUM)
+/// Returns a thread with the words for its damages.
+pub(crate) fn stored<'a>(place: &'a Location, thread: &'a ThreadId) -> StoredThread<'a> {
+    StoredThread { name: thread, place, backup: "file" }
 }
 
 /// Creates the error of a thread whose own row is damaged.
@@ -162,38 +140,8 @@ pub(crate) fn damaged_threads(place: &Location) -> CheckpointError {
     CheckpointError::Corrupt { what, source: None }
 }
 
-/// Creates the error of a thread with fewer rows of some kind than its own row states.
-pub(crate) fn lost_rows(place: &Location, thread: &ThreadId, kind: &str) -> CheckpointError {
-    let what = format!(
-        "thread `{thread}` in {place} is damaged: {kind} are missing, or too many; restore the file from a backup"
-    );
-    CheckpointError::Corrupt { what, source: None }
-}
-
 pub(crate) fn cannot_sync(place: &Location, cause: io::Error) -> CheckpointError {
     storage(format!("cannot write {place} to the disk; check the disk"), cause)
-}
-
-/// Creates the error of a checkpoint with a dangling reference.
-pub(crate) fn missing(place: &Location, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
-    CheckpointError::Corrupt {
-        what: format!(
-            "checkpoint {id} of thread `{thread}` in {place} is damaged: {part} is missing; \
-             restore the file from a backup"
-        ),
-        source: None,
-    }
-}
-
-/// Creates the error of a thread with the maximum number of checkpoints.
-pub(crate) fn too_long(thread: &ThreadId) -> CheckpointError {
-    CheckpointError::Storage {
-        what: format!(
-            "thread `{thread}` has {} checkpoints, the most there can be; use another thread",
-            u32::MAX
-        ),
-        source: None,
-    }
 }
 
 /// Creates the error of a write to a database that was opened for reading.

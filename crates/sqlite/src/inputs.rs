@@ -36,7 +36,8 @@ impl Database {
         let list = serde_json::to_string(&[id]).expect("a list of texts is JSON");
         let mut rows = inputs.query(params![row.key.first(), list]).map_err(refused)?;
         while let Some(row) = rows.next().map_err(refused)? {
-            if has_input(&meta(place, thread, row)?.metadata, id) {
+            let meta = error::stored(place, thread).meta(&meta(row).map_err(refused)?)?;
+            if has_input(&meta.metadata, id) {
                 return Ok(true);
             }
         }

@@ -1,6 +1,6 @@
 //! Copy and prune.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use superstep_checkpoint::{CheckpointError, CheckpointId, Prune, Source, TaskRecord, ThreadId};
@@ -11,17 +11,9 @@ use crate::{
     error,
     location::Location,
     read::Reader,
-    stored,
+    stored::{self, Known, PrunePlan},
     write::drop_effects,
 };
-
-/// A checkpoint of a thread to prune.
-struct Known {
-    id: CheckpointId,
-    parent: Option<CheckpointId>,
-    is_loop: bool,
-    has_snapshot: bool,
-}
 
 impl Database {
     pub(crate) fn copy(&mut self, from: &ThreadId, to: &ThreadId) -> Result<(), CheckpointError> {
@@ -113,6 +105,14 @@ fn sum_tasks(connection: &Connection, thread: ThreadKey) -> rusqlite::Result<()>
     connection.execute(&sum, range).map(drop)
 }
 
+const SET_SNAPSHOT: &str = "
+UPDATE checkpoints SET snapshot = ?2, content_checksum = row_sum('content', key, applied, ?2) WHERE key = ?1";
+
+const SET_METADATA: &str = "
+UPDATE checkpoints SET metadata = ?2, checksum = row_sum(
+    'checkpoint', key, parent, source, created_ms, control, ?2, parent_pruned
+) WHERE key = ?1";
+
 struct Pruning<'a> {
     transaction: &'a Transaction<'a>,
     place: &'a Location,
@@ -126,102 +126,63 @@ impl Pruning<'_> {
             Reader { connection: self.transaction, place: self.place, thread: self.thread, row: self.row };
         reader.check()?;
         let known = self.known().map_err(|cause| self.refused(cause))?;
-        let mut keep = prune.keep.clone();
-        keep.insert(head);
-        if let Some(missing) =
-            keep.iter().find(|id| known.binary_search_by_key(id, |known| &known.id).is_err())
-        {
-            return Err(CheckpointError::unknown_retained(self.thread, *missing));
-        }
-        for known in known.iter().filter(|known| keep.contains(&known.id)) {
-            let has_way = known.parent.is_none_or(|parent| keep.contains(&parent));
-            match prune.snapshots.get(&known.id) {
-                Some(channels) if !known.has_snapshot => {
-                    let snapshot = stored::snapshot_text(self.thread, channels)?;
-                    let key = self.row.key.checkpoint(known.id);
-                    self.transaction
-                        .execute(
-                            "UPDATE checkpoints SET snapshot = ?2, content_checksum = row_sum('content', key, applied, ?2)
-                             WHERE key = ?1",
-                            params![key, snapshot],
-                        )
-                        .map_err(|cause| self.refused(cause))?;
-                }
-                None if !has_way && !known.has_snapshot => {
-                    return Err(CheckpointError::unreachable_retained(self.thread, known.id));
-                }
-                _ => {}
+        let plan = PrunePlan::new(self.thread, head, prune, known)?;
+        for (id, channels) in prune.snapshots.iter().filter(|(id, _)| plan.keep.contains(id)) {
+            if plan.adds_snapshot(*id) {
+                let snapshot = stored::snapshot_text(self.thread, channels)?;
+                self.update(SET_SNAPSHOT, *id, &snapshot)?;
             }
         }
-        for (id, metadata) in prune.metadata.iter().filter(|(id, _)| keep.contains(id)) {
+        for (id, metadata) in prune.metadata.iter().filter(|(id, _)| plan.keep.contains(id)) {
             let metadata = serde_json::to_string(metadata).expect("an object is JSON");
-            self.transaction
-                .execute(
-                    "UPDATE checkpoints SET metadata = ?2, checksum = row_sum(
-                         'checkpoint', key, parent, source, created_ms, control, ?2, parent_pruned
-                     ) WHERE key = ?1",
-                    params![self.row.key.checkpoint(*id), metadata],
-                )
-                .map_err(|cause| self.refused(cause))?;
+            self.update(SET_METADATA, *id, &metadata)?;
         }
-        self.keep_results(&reader, &known, &keep)?;
-        for (child, name) in
-            ThreadKey::under(self.transaction, self.thread).map_err(|cause| self.refused(cause))?
-        {
-            let goes = |caller| !keep.contains(&caller) && !prune.callers.contains(&caller);
-            if name.caller_under(self.thread).is_some_and(goes) {
-                child.delete(self.transaction).map_err(|cause| self.refused(cause))?;
-            }
+        for parent in plan.lost_results() {
+            self.keep_results(&reader, parent)?;
         }
-        self.forget(&keep).map_err(|cause| self.refused(cause))
+        let children =
+            ThreadKey::under(self.transaction, self.thread).map_err(|cause| self.refused(cause))?;
+        for (child, _) in children.iter().filter(|(_, name)| plan.deletes(self.thread, name)) {
+            child.delete(self.transaction).map_err(|cause| self.refused(cause))?;
+        }
+        self.forget(&plan.keep).map_err(|cause| self.refused(cause))
     }
 
-    fn known(&self) -> rusqlite::Result<Vec<Known>> {
+    fn known(&self) -> rusqlite::Result<BTreeMap<CheckpointId, Known>> {
         let mut known = self.transaction.prepare_cached(
-            "SELECT key, parent, source, snapshot IS NOT NULL FROM checkpoints WHERE key BETWEEN ?1 AND ?2
-             ORDER BY key",
+            "SELECT key, parent, source, snapshot IS NOT NULL FROM checkpoints WHERE key BETWEEN ?1 AND ?2",
         )?;
         let rows = known.query_map([self.row.key.first(), self.row.key.last()], |row| {
             let parent: Option<i64> = row.get(1)?;
-            Ok(Known {
-                id: id_of(row.get(0)?),
+            let known = Known {
                 parent: parent.map(|parent| CheckpointId(parent.unsigned_abs())),
                 is_loop: row.get_ref(2)?.as_bytes()? == Source::Loop.as_str().as_bytes(),
                 has_snapshot: row.get(3)?,
-            })
+            };
+            Ok((id_of(row.get(0)?), known))
         })?;
         rows.collect()
     }
 
-    /// Records the writes of retained tasks whose superstep is about to be deleted.
-    fn keep_results(
-        &self,
-        reader: &Reader<'_>,
-        known: &[Known],
-        keep: &BTreeSet<CheckpointId>,
-    ) -> Result<(), CheckpointError> {
-        let mut seen = BTreeSet::new();
-        for child in known.iter().rev().filter(|child| child.is_loop) {
-            // The newest superstep has the results of the tasks.
-            let Some(parent) = child.parent.filter(|parent| seen.insert(*parent)) else { continue };
-            let (Some(key), true) = (self.row.key.checkpoint(parent), keep.contains(&parent)) else {
-                continue;
-            };
-            if keep.contains(&child.id) {
-                continue;
-            }
-            for (slot, record) in reader.tasks(parent, key)? {
-                if let TaskRecord::Finished { .. } = record {
-                    let record = stored::record_text(self.thread, slot, &record)?;
-                    drop_effects(self.transaction, key, slot).map_err(|cause| self.refused(cause))?;
-                    self.transaction
-                        .prepare_cached(
-                            "INSERT OR REPLACE INTO tasks (checkpoint, slot, record, checksum)
-                             VALUES (?1, ?2, ?3, row_sum('task', ?1, ?2, ?3))",
-                        )
-                        .and_then(|mut insert| insert.execute(params![key, slot, record]))
-                        .map_err(|cause| self.refused(cause))?;
-                }
+    fn update(&self, sql: &str, id: CheckpointId, text: &str) -> Result<(), CheckpointError> {
+        let updated = self.transaction.execute(sql, (self.row.key.checkpoint(id), text));
+        updated.map(drop).map_err(|cause| self.refused(cause))
+    }
+
+    /// Records the writes of a retained checkpoint's tasks, whose superstep is about to be deleted.
+    fn keep_results(&self, reader: &Reader<'_>, parent: CheckpointId) -> Result<(), CheckpointError> {
+        let Some(key) = self.row.key.checkpoint(parent) else { return Ok(()) };
+        for (slot, record) in reader.tasks(parent)? {
+            if let TaskRecord::Finished { .. } = record {
+                let record = stored::record_text(self.thread, slot, &record)?;
+                drop_effects(self.transaction, key, slot).map_err(|cause| self.refused(cause))?;
+                self.transaction
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO tasks (checkpoint, slot, record, checksum)
+                         VALUES (?1, ?2, ?3, row_sum('task', ?1, ?2, ?3))",
+                    )
+                    .and_then(|mut insert| insert.execute(params![key, slot, record]))
+                    .map_err(|cause| self.refused(cause))?;
             }
         }
         Ok(())

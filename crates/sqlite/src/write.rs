@@ -69,7 +69,7 @@ impl Database {
         let head = new.expected.map_or(Ok(0), |id| u32::try_from(id.0)).map_err(|_| conflict(new))?;
         match head.checked_add(1) {
             Some(id) => Ok((head, id)),
-            None => Err(self.no_id_left(new)?),
+            None => Err(self.ids_exhausted(new)?),
         }
     }
 
@@ -156,10 +156,10 @@ impl Database {
     }
 
     /// Creates the error of a commit after the last possible checkpoint id.
-    fn no_id_left(&self, new: &NewCheckpoint) -> Result<CheckpointError, CheckpointError> {
+    fn ids_exhausted(&self, new: &NewCheckpoint) -> Result<CheckpointError, CheckpointError> {
         let row = self.find(&new.thread)?;
         let is_full = row.is_some_and(|row| Some(row.head) == new.expected);
-        Ok(if is_full { error::too_long(&new.thread) } else { conflict(new) })
+        Ok(if is_full { CheckpointError::too_long(&new.thread) } else { conflict(new) })
     }
 }
 

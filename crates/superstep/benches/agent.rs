@@ -62,7 +62,7 @@ async fn first_token() -> (f64, f64) {
         let address = server.base_url().trim_start_matches("http://").trim_end_matches("/v1").to_owned();
         let bare = tokio::task::spawn_blocking(move || bare(&address)).await.expect("it does not panic");
         let began = Instant::now();
-        let mut stream = agent.without_thread().ask_stream("hi", [StreamMode::Custom]);
+        let mut stream = agent.without_thread().stream(agent.input("hi"), [StreamMode::Custom]);
         let mut first = None;
         while let Some(event) = stream.next().await {
             if let Event::Custom { name: "llm_token", .. } = event {

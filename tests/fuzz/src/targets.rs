@@ -71,7 +71,7 @@ fn stored_rows(data: &[u8]) {
             // A thread may be of another graph.
             let _ = graph().topology().fits(&control);
         }
-        4 => _ = std::str::from_utf8(json).map(stored::source),
+        4 => _ = stored::source(json),
         _ => {
             let number = json.iter().fold(0_i64, |number, byte| number.wrapping_mul(256) + i64::from(*byte));
             if let Some(task) = stored::EffectSlots::task_of(number) {

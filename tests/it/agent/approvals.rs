@@ -130,7 +130,7 @@ fn permanent_grants_are_stored_on_the_thread() {
 fn granted_patterns_are_stored_for_matching_calls() {
     let answers = ["a1", "a2", "b"].map(|to| call(to, "send", &json!({ "to": to }).to_string()));
     let scenario = Scenario::new(answers.into_iter().chain([txt("ok")])).tools(&["send"]);
-    let decide: Decide = |_| Some(Approval::AlwaysFor([("to".to_owned(), "a?".to_owned())].into()));
+    let decide: Decide = |_| Some(Approval::always_for([("to", "a?")]));
     let ran = Scenario { decide: Some(decide), ..scenario }.play();
     let asked: Vec<_> = ran.kit.asked().into_iter().map(|request| request.call_id).collect();
     assert_eq!((asked, ran.kit.n("send")), (vec!["a1".to_owned(), "b".to_owned()], 3));

@@ -179,7 +179,7 @@ fn a_turn_cancelled_before_it_begins_makes_no_request() {
         let config = RunOptions::new();
         config.get_cancel().cancel();
         let reply = agent.configured(config).ask("go").await.unwrap();
-        assert_eq!(reply.outcome, Some(AgentOutcome::Cancelled));
+        assert_eq!(reply.outcome, AgentOutcome::Cancelled);
         assert_eq!(model.requests(), []);
     });
 }

@@ -43,7 +43,7 @@ fn agent(
 /// Returns the state of a turn that is cancelled at its nth event, and whether it has one.
 async fn cancelled(agent: &Agent, config: RunOptions, nth: usize) -> (AgentState, bool) {
     let token = config.get_cancel().clone();
-    let mut stream = agent.configured(config).ask_stream("go", [StreamMode::Custom]);
+    let mut stream = agent.configured(config).stream(agent.input("go"), [StreamMode::Custom]);
     let mut seen = 0;
     while let Some(event) = stream.next().await {
         if matches!(event, Event::Custom { .. }) {
@@ -99,19 +99,13 @@ fn a_turn_that_is_cancelled_at_any_event_is_followed_by_another_or_resumed() {
 
                 let (second, model) = agent(config, vec![txt("fine")], Some(store.clone()));
                 let reply = second.thread("t").ask("go on").await.unwrap();
-                assert_eq!(
-                    (reply.final_reply.as_str(), reply.outcome),
-                    ("fine", Some(AgentOutcome::Completed))
-                );
+                assert_eq!((reply.text.as_str(), reply.outcome), ("fine", AgentOutcome::Completed));
                 is_sent_as_it_is(&model, &state);
 
                 let (third, _) = agent(config, vec![txt("fine")], Some(store));
                 let reply = third.thread("u").resume().await.unwrap();
                 let wanted = if state.outcome == Some(AgentOutcome::Cancelled) { "fine" } else { "ok" };
-                assert_eq!(
-                    (reply.final_reply.as_str(), reply.outcome),
-                    (wanted, Some(AgentOutcome::Completed))
-                );
+                assert_eq!((reply.text.as_str(), reply.outcome), (wanted, AgentOutcome::Completed));
                 let resumed = third.graph().thread("u").state().await.unwrap().values;
                 check::calls_are_answered(resumed.messages.iter());
                 more

@@ -410,7 +410,7 @@ fn a_summary_interrupted_by_a_crash_is_requested_again_with_the_same_view() {
         assert!(tokio::time::timeout(std::time::Duration::from_secs(1), run).await.is_err());
         let (second, model) = agent(vec![txt("S"), txt("done")]);
         let reply = second.thread("t").resume().await.unwrap();
-        assert_eq!(reply.final_reply, "done");
+        assert_eq!(reply.text, "done");
         let again = serde_json::to_value(scenario.wire.body(&model.requests()[1])).unwrap();
         assert_eq!(again, whole.requests[2]);
         // A fork from before the last call sends the same.
@@ -547,7 +547,7 @@ fn new_messages_of_a_round_count_without_reported_usage() {
         });
         let agent = scenario.agent(Arc::new(model), &kit).counter(counter.clone()).build().unwrap();
         let reply = paused(agent.ask("go")).unwrap();
-        assert_eq!((reply.final_reply.as_str(), kit.n("echo")), ("done", rounds));
+        assert_eq!((reply.text.as_str(), kit.n("echo")), ("done", rounds));
         counter.0.load(std::sync::atomic::Ordering::Relaxed)
     };
     let (few, many) = (counted(20), counted(200));

@@ -106,7 +106,7 @@ pub(crate) async fn lives(
 pub(crate) async fn cancelled_at(n: usize, agent: &Agent) -> Option<Value> {
     let config = t();
     let token = config.get_cancel().clone();
-    let mut stream = agent.configured(config).ask_stream("go", [StreamMode::Custom]);
+    let mut stream = agent.configured(config).stream(agent.input("go"), [StreamMode::Custom]);
     let (mut seen, mut last) = (0, None);
     while let Some(event) = stream.next().await {
         if let Event::Custom { data, .. } = event {

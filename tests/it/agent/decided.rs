@@ -70,12 +70,12 @@ impl Thread {
 
 /// Runs a round with one waiting call and this decision; returns the end of the turn, the executed calls, and
 /// all results.
-fn after(decision: &Approval, answers: &[Answer]) -> (Option<AgentOutcome>, (usize, usize), Vec<String>) {
+fn after(decision: &Approval, answers: &[Answer]) -> (AgentOutcome, (usize, usize), Vec<String>) {
     let script = [&[calls([ASKS, ASKS_NOT])], answers].concat();
     let (made, sent) = both(&script, async |asked: Asked| {
         let thread = Thread::new(asked, ApprovalConfig::default());
         let waits = thread.says("go").await;
-        assert_eq!(waits.outcome, Some(AgentOutcome::AwaitingApproval));
+        assert_eq!(waits.outcome, AgentOutcome::AwaitingApproval);
         assert_eq!((waits.interrupts.len(), waits.interrupts[0].key.as_str()), (1, "c1"));
         assert_eq!(thread.ran(), (0, 1), "what needs nobody has run");
         let reply = thread.decide("c1", decision.clone()).await;
@@ -89,7 +89,7 @@ fn after(decision: &Approval, answers: &[Answer]) -> (Option<AgentOutcome>, (usi
 
 #[test]
 fn a_decision_determines_the_result_and_finished_neighbours_do_not_run_again() {
-    let completed = Some(AgentOutcome::Completed);
+    let completed = AgentOutcome::Completed;
     for (decision, sends, result) in [
         (Approval::Approve, 1, "sent"),
         (Approval::Deny("no mail".into()), 0, "Error: Permission denied: no mail"),
@@ -112,7 +112,7 @@ fn permanent_grants_do_not_pause_later_turns() {
         let later = thread.says("once more").await;
         (later.outcome, thread.ran(), head(thread.agent.graph()).await.values.permissions.len())
     });
-    assert_eq!(made, (Some(AgentOutcome::Completed), (2, 0), 1));
+    assert_eq!(made, (AgentOutcome::Completed, (2, 0), 1));
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn a_denial_that_ends_the_turn_leaves_every_call_answered() {
         thread.says("go").await;
         let denied = thread.decide("c1", Approval::Deny("no mail".into())).await;
         let results = thread.results().await;
-        (denied.outcome, results, thread.says("hi").await.final_reply)
+        (denied.outcome, results, thread.says("hi").await.text)
     });
     let results = ["r:1", "Error: Permission denied: no mail"].map(str::to_owned);
-    assert_eq!(made, (Some(AgentOutcome::Denied), results.to_vec(), "hello".to_owned()));
+    assert_eq!(made, (AgentOutcome::Denied, results.to_vec(), "hello".to_owned()));
     assert_eq!(sent.requests, 2);
 }
 
@@ -150,7 +150,7 @@ fn two_that_wait_are_decided_in_any_order_and_an_answer_to_nothing_changes_nothi
         let thread = Thread::new(asked, ApprovalConfig::default());
         assert_eq!(thread.says("go").await.interrupts.len(), 2);
         let half = thread.decide("c2", Approval::Approve).await;
-        assert_eq!(half.outcome, Some(AgentOutcome::AwaitingApproval));
+        assert_eq!(half.outcome, AgentOutcome::AwaitingApproval);
         let before = head(thread.agent.graph()).await.values;
         for nobody_asked in ["c2", "c9"] {
             let answers = Answers::new().answer(nobody_asked, Approval::Approve);
@@ -172,5 +172,5 @@ fn invalid_arguments_are_reported_before_an_approval() {
         (reply.outcome, reply.interrupts.len(), thread.ran(), thread.results().await)
     });
     let told = "Error: invalid args for 'send': `to`: expected string, got a number".to_owned();
-    assert_eq!(made, (Some(AgentOutcome::Completed), 0, (0, 0), vec![told]));
+    assert_eq!(made, (AgentOutcome::Completed, 0, (0, 0), vec![told]));
 }

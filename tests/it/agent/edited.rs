@@ -39,7 +39,7 @@ fn edit(x: &str) -> Approval {
 
 /// Returns the waiting call, and the problem of the previous answer.
 fn waits(reply: &Reply) -> (&str, &Value) {
-    assert_eq!((reply.outcome, reply.interrupts.len()), (Some(AgentOutcome::AwaitingApproval), 1));
+    assert_eq!((reply.outcome, reply.interrupts.len()), (AgentOutcome::AwaitingApproval, 1));
     (&reply.interrupts[0].key, &reply.interrupts[0].question["problem"])
 }
 
@@ -52,7 +52,7 @@ on_every_store! {
         assert_eq!(waits(&again), ("c1.2", &json!(FORBIDDEN)));
         assert_eq!(kit.n("echo"), 0);
         let reply = agent.thread("t").answer("c1.2", edit("c")).resume().await.unwrap();
-        assert_eq!((reply.outcome, kit.n("echo")), (Some(AgentOutcome::Completed), 1));
+        assert_eq!((reply.outcome, kit.n("echo")), (AgentOutcome::Completed, 1));
         assert_eq!(result(&agent, "c1").await, "[The user changed the arguments to {\"x\":\"c\"}.]\nr:c");
         agent.graph().thread("t").replay().run().await.unwrap().assert_same();
     }
@@ -101,7 +101,7 @@ on_every_store! {
         let allowing = |config| ReactConfig { permissions: vec![PermissionRule::new("*", Permit::Allow)], ..config };
         let (agent, _) = program(&asking().config(allowing), &kit, &backend, vec![txt("ok")]);
         let reply = agent.thread("t").resume().await.unwrap();
-        assert_eq!((reply.outcome, kit.n("echo"), kit.n("send")), (Some(AgentOutcome::Completed), 1, 1));
+        assert_eq!((reply.outcome, kit.n("echo"), kit.n("send")), (AgentOutcome::Completed, 1, 1));
         assert_eq!(result(&agent, "c1").await, "[The user changed the arguments to {\"x\":\"c\"}.]\nr:c");
         agent.graph().thread("t").replay().run().await.unwrap().assert_same();
     }
@@ -119,7 +119,7 @@ on_every_store! {
         let later = agent.thread("t").answer("c2", Approval::Approve).resume().await.unwrap();
         assert_eq!(waits(&later), ("c3", &Value::Null));
         // A permanent permission is the one shown by the question.
-        let always = Approval::AlwaysFor([("x".to_owned(), "c".to_owned())].into());
+        let always = Approval::always_for([("x", "c")]);
         let other = agent.thread("t").answer("c3", always).resume().await.unwrap();
         assert_eq!((waits(&other), kit.n("echo")), (("c4", &Value::Null), 3));
         let again = agent.thread("t").answer("c4", edit("bob")).resume().await.unwrap();

@@ -76,9 +76,9 @@ async fn own_channels_live_beside_the_agents_under_their_own_names() {
     let end = agent.thread("t").run(input).await.unwrap();
     assert_eq!((end.state.topic.as_str(), end.state.agent.current_step), ("tea", 1));
     let reply = Reply::from(end);
-    assert_eq!((reply.final_reply.as_str(), reply.outcome), ("done", Some(AgentOutcome::Completed)));
+    assert_eq!((reply.text.as_str(), reply.outcome), ("done", AgentOutcome::Completed));
     // Another turn keeps them; the facade and its streams are those of every agent.
-    let mut stream = agent.thread("t").ask_stream("more", [StreamMode::Custom]);
+    let mut stream = agent.thread("t").stream(agent.input("more"), [StreamMode::Custom]);
     let mut names = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::Custom { name, .. } = event {
@@ -93,7 +93,7 @@ async fn own_channels_live_beside_the_agents_under_their_own_names() {
     // The plain agent continues the thread, and reports the unknown channels.
     let plain = Agent::builder(Arc::new(super::extension::model([txt("plain")]))).config(preset());
     let plain = plain.checkpointer(store).build().unwrap();
-    assert_eq!(plain.thread("t").ask("hi").await.unwrap().final_reply, "plain");
+    assert_eq!(plain.thread("t").ask("hi").await.unwrap().text, "plain");
     let known = plain.graph().thread("t").state().await.unwrap();
     assert_eq!(known.unknown, ["topic"]);
     let back = agent.graph().thread("t").state().await.unwrap().values;
@@ -170,10 +170,13 @@ async fn a_question_of_a_custom_node_is_not_an_approval() {
     let agent = Agent::of(graph, &deps.config);
 
     let reply = agent.thread("t").ask("go").await.unwrap();
-    assert_eq!((reply.outcome, reply.interrupts[0].question.clone()), (None, json!("what is it about?")));
+    assert_eq!(
+        (reply.outcome, reply.interrupts[0].question.clone()),
+        (AgentOutcome::AwaitingAnswer, json!("what is it about?"))
+    );
     let answers = Answers::new().answer(&reply.interrupts[0].id, "tea");
     let reply = agent.thread("t").answers(answers).resume().await.unwrap();
-    assert_eq!((reply.outcome, reply.final_reply.as_str()), (Some(AgentOutcome::Completed), "done"));
+    assert_eq!((reply.outcome, reply.text.as_str()), (AgentOutcome::Completed, "done"));
 }
 
 #[tokio::test]
@@ -256,17 +259,17 @@ on_every_store! {
         };
         let (agent, _) = open(vec![calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "echo", r#"{"x":"1"}"#)])]);
         let asked = agent.thread("t").ask("go").await.unwrap();
-        assert_eq!((asked.outcome, asked.interrupts[0].key.as_str()), (Some(AgentOutcome::AwaitingApproval), "c1"));
+        assert_eq!((asked.outcome, asked.interrupts[0].key.as_str()), (AgentOutcome::AwaitingApproval, "c1"));
         drop(agent);
         let (agent, _) = open(vec![superstep_testing::script::http(401, &[], "{}")]);
         let answers = Answers::new().answer("c1", Approval::Approve);
         let reply = agent.thread("t").answers(answers).resume().await.unwrap();
-        assert_eq!((reply.outcome, kit.n("send"), kit.n("echo")), (Some(AgentOutcome::LlmError), 1, 1));
+        assert_eq!((reply.outcome, kit.n("send"), kit.n("echo")), (AgentOutcome::LlmError, 1, 1));
         drop(agent);
         // From its last model call, not from the beginning, nor from the tools.
         let (agent, model) = open(vec![txt("ok")]);
         let reply = agent.thread("t").resume().await.unwrap();
-        assert_eq!((reply.final_reply.as_str(), kit.n("send"), model.requests().len()), ("ok", 1, 1));
+        assert_eq!((reply.text.as_str(), kit.n("send"), model.requests().len()), ("ok", 1, 1));
         let state = agent.graph().thread("t").state().await.unwrap().values;
         assert_eq!(state.notes.len(), 3);
         valid(&state.agent);
@@ -280,7 +283,7 @@ async fn the_limit_of_a_turn_is_its_own_in_a_graph_with_more_nodes() {
     let deps = deps(&model, &kit, &["echo"], preset());
     let agent = Agent::of(guarded(&deps), &deps.config);
     let reply = agent.without_thread().step_limit(3).ask("go").await.unwrap();
-    assert_eq!((reply.outcome, reply.final_reply.as_str()), (Some(AgentOutcome::Limit), "enough"));
+    assert_eq!((reply.outcome, reply.text.as_str()), (AgentOutcome::Limit, "enough"));
 }
 
 /// Builds a user's graph with the agent in it, on the state that it flattens.

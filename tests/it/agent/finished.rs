@@ -78,7 +78,7 @@ on_every_store! {
         waiting(&backend, &kit).await;
         let (agent, _) = program(&scenario(), &kit, &backend, vec![]);
         let reply = agent.configured(cancelled()).resume().await.unwrap();
-        assert_eq!(reply.outcome, Some(AgentOutcome::Cancelled));
+        assert_eq!(reply.outcome, AgentOutcome::Cancelled);
         let state = head(agent.graph()).await.values;
         assert_eq!(results(&state), ["r:1", INTERRUPTED]);
         assert_eq!(state.tools_used.iter().collect::<Vec<_>>(), ["echo"]);
@@ -111,7 +111,7 @@ on_every_store! {
         let strict = scenario().config(|config| ReactConfig { permissions: asks, ..config });
         let (agent, _) = program(&strict, &kit, &backend, vec![txt("ok")]);
         let reply = agent.thread("t").answer("c2", Approval::Approve).resume().await.unwrap();
-        assert_eq!((reply.interrupts.len(), reply.final_reply.as_str()), (0, "ok"));
+        assert_eq!((reply.interrupts.len(), reply.text.as_str()), (0, "ok"));
         assert_eq!(results(&head(agent.graph()).await.values), ["r:1", "sent"]);
         assert_eq!((kit.n("echo"), kit.n("send")), (1, 1));
     }

@@ -224,12 +224,12 @@ async fn a_question_names_the_folder_and_its_answer_counts_there_only() {
         let waiting = head(agent.graph()).await;
         assert_eq!(waiting.tasks[0].interrupts, interrupts);
         let again = agent.thread("t").resume().await.unwrap();
-        assert_eq!((again.outcome, &again.interrupts), (Some(AgentOutcome::AwaitingApproval), &interrupts));
+        assert_eq!((again.outcome, &again.interrupts), (AgentOutcome::AwaitingApproval, &interrupts));
         assert_eq!(places.read("one/name").as_deref(), Some("one"));
 
         // One that names none goes on where the turn began, with the answer that was for that folder.
         let reply = agent.thread("t").answer("c1", Approval::Approve).resume().await.unwrap();
-        assert_eq!(reply.final_reply, "ok");
+        assert_eq!(reply.text, "ok");
         let read = ["home/name", "one/name", "two/name"].map(|path| places.read(path).unwrap());
         assert_eq!(read, ["home", "new\n", "two"]);
         let state = head(agent.graph()).await.values;
@@ -265,8 +265,7 @@ async fn a_permanent_grant_of_one_folder_needs_approval_in_another() {
         run_in(&agent, &places.at("one"), t()).await.unwrap_err();
         let graph = agent.agent().graph();
         let always = |to: &str| {
-            let answers =
-                Answers::new().answer("c1", Approval::AlwaysFor([("path".to_owned(), to.to_owned())].into()));
+            let answers = Answers::new().answer("c1", Approval::always_for([("path", to)]));
             t().answers(answers)
         };
         graph.configured(always("docs/*")).resume().await.unwrap();

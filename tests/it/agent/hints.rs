@@ -101,7 +101,7 @@ fn a_hint_stays_for_a_turn_that_is_resumed() {
         let input = agent.input("go").hints(["be brief".to_owned()]);
         let failed = agent.thread("t").run(input).await.unwrap();
         let reply = agent.thread("t").resume().await.unwrap();
-        (failed.state.hints.len(), reply.final_reply, head(agent.graph()).await.values.hints.len())
+        (failed.state.hints.len(), reply.text, head(agent.graph()).await.values.hints.len())
     });
     assert_eq!(asked, (1, "ok".to_owned(), 0));
     assert_eq!(sent.last, ["user: go", "user: be brief"]);

@@ -61,7 +61,7 @@ fn a_turn() -> [Answer; 2] {
 
 /// Returns the agent's events of a turn, by name.
 async fn told(agent: &Agent, text: &str, config: RunOptions, name: &str) -> Vec<Value> {
-    let mut stream = agent.configured(config).ask_stream(text, StreamMode::Custom);
+    let mut stream = agent.configured(config).stream(agent.input(text), StreamMode::Custom);
     let mut told = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::<AgentState>::Custom { name: is, data, .. } = event
@@ -224,7 +224,7 @@ async fn a_crash_at_any_write_leaves_one_line_for_each_turn() {
                 None if head(&*store).await == before => agent.thread("t").ask("go").await.unwrap(),
                 None => agent.thread("t").resume().await.unwrap(),
             };
-            assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{at:?} {n}");
+            assert_eq!(reply.outcome, AgentOutcome::Completed, "{at:?} {n}");
             let said: Vec<String> = place.lines("t").await.iter().map(|turn| turn.user.clone()).collect();
             let mut sorted = said.clone();
             sorted.sort();

@@ -473,9 +473,9 @@ fn a_turn_whose_hook_failed_is_resumed_from_its_last_model_call() {
         let agent = scenario.agent(Arc::new(model), &kit).checkpointer(Arc::new(MemoryCheckpointer::new()));
         let agent = agent.build().unwrap();
         let reply = agent.thread("t").ask("go").await.unwrap();
-        assert_eq!(reply.outcome, Some(AgentOutcome::HookFailed));
+        assert_eq!(reply.outcome, AgentOutcome::HookFailed);
         let reply = agent.thread("t").resume().await.unwrap();
-        assert_eq!((reply.final_reply.as_str(), reply.outcome), ("ok", Some(AgentOutcome::Completed)));
+        assert_eq!((reply.text.as_str(), reply.outcome), ("ok", AgentOutcome::Completed));
     });
 }
 
@@ -519,7 +519,7 @@ fn a_call_is_approved_after_its_hooks_which_run_once() {
         let agent = program(vec![txt("ok")]);
         let answers = Answers::new().answer("c1", Approval::Approve);
         let reply = agent.thread("t").answers(answers).resume().await.unwrap();
-        assert_eq!((reply.final_reply.as_str(), kit.n("send")), ("ok", 1));
+        assert_eq!((reply.text.as_str(), kit.n("send")), ("ok", 1));
         assert_eq!(kit.notes(), ["pre c1", "pre c2", r#"post c1 {"to":"b"}"#, r#"post c2 {"x":"1"}"#]);
         let state = agent.graph().thread("t").state().await.unwrap().values;
         let said = show::messages(state.messages.iter());

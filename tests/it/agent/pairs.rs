@@ -71,7 +71,7 @@ async fn a_conversation_whose_older_images_are_dropped_is_replayed_with_the_curr
     let answers = rounds.chain([txt("I saw."), txt("I saw it all.")]);
     let (first, model) = agent(answers.collect(), "Looks.", ReplayTools::default());
     let reply = first.thread("t").ask("Look.").await.unwrap();
-    assert_eq!(reply.final_reply, "I saw.");
+    assert_eq!(reply.text, "I saw.");
     let images = |request: &superstep::llm::Request| {
         request
             .messages

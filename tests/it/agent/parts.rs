@@ -175,7 +175,7 @@ fn stored_parts_reload_equal_and_continue_after_a_crash() {
         };
         let kit = Kit::default();
         let crashed = agent(vec![calls([("c0", "echo", r#"{"x":"1"}"#), ("c1", "again", "{}")])], &kit);
-        let mut stream = crashed.thread("t").ask_stream("go", [StreamMode::Custom]);
+        let mut stream = crashed.thread("t").stream(crashed.input("go"), [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             // The second tool does not return: the run is dropped with the first result stored.
             if matches!(&event, Event::Custom { name: "tool_start", data, .. } if data["id"] == "c1") {

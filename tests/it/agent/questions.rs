@@ -133,7 +133,7 @@ async fn a_call_beside_a_question_is_finished_and_those_that_had_no_place_begin_
     let shared = Shared::default();
     let round = calls([("c1", "asks", "{}"), ("c2", "slow", "{}"), ("c3", "asks", "{}")]);
     let asked = shared.agent([round]).build().unwrap().thread("t").ask("go").await.unwrap();
-    assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
+    assert_eq!(asked.outcome, AgentOutcome::AwaitingApproval);
     assert_eq!(shared.slow.load(Ordering::SeqCst), 1, "it ran to its end");
     let mut reply = asked;
     for _ in 0..2 {
@@ -148,7 +148,7 @@ async fn a_call_beside_a_question_is_finished_and_those_that_had_no_place_begin_
             .await
             .unwrap();
     }
-    assert_eq!(reply.outcome, Some(AgentOutcome::Completed));
+    assert_eq!(reply.outcome, AgentOutcome::Completed);
     let agent = shared.agent([]).build().unwrap();
     let seven = format!("{TWICE}got 7");
     assert_eq!(results(&agent).await, [seven.clone(), "slow".to_owned(), seven]);
@@ -172,7 +172,7 @@ async fn a_question_of_a_sub_agents_tool_is_answered_through_its_caller() {
         .resume()
         .await
         .unwrap();
-    assert_eq!((&*reply.final_reply, shared.counts().0), ("done", 2));
+    assert_eq!((&*reply.text, shared.counts().0), ("done", 2));
     assert_eq!(results(&next).await, ["dug"]);
 }
 
@@ -181,10 +181,10 @@ async fn the_start_of_a_call_is_reported_once_over_all_stops() {
     let shared = Shared::default();
     let round = calls([("c1", "asks", "{}"), ("c2", "slow", "{}")]);
     let (mut told, agent) = (Vec::new(), shared.agent([round]).build().unwrap());
-    let asked = calls_of(agent.thread("t").ask_stream("go", [StreamMode::Custom]), &mut told).await;
+    let asked = calls_of(agent.thread("t").stream(agent.input("go"), [StreamMode::Custom]), &mut told).await;
     let agent = shared.agent([txt("ok")]).build().unwrap();
     let answered = agent.thread("t").answer(&asked[0].id, Approval::Answer(json!({"n": 7})));
-    let stream = answered.resume_stream([StreamMode::Custom]).await.unwrap();
+    let stream = answered.resume_point().await.unwrap().resume_stream([StreamMode::Custom]);
     assert!(calls_of(stream, &mut told).await.is_empty());
     told.sort_unstable();
     assert_eq!(told, ["tool_end c1", "tool_end c2", "tool_start c1", "tool_start c2"]);
@@ -197,10 +197,10 @@ async fn the_start_of_a_call_is_reported_once_over_all_stops() {
     };
     let (mut told, agent) =
         (Vec::new(), boss(vec![call("c1", "digger", r#"{"task":"dig"}"#)], vec![call("d1", "asks", "{}")]));
-    let asked = calls_of(agent.thread("t").ask_stream("go", [StreamMode::Custom]), &mut told).await;
+    let asked = calls_of(agent.thread("t").stream(agent.input("go"), [StreamMode::Custom]), &mut told).await;
     let agent = boss(vec![txt("done")], vec![txt("dug")]);
     let answered = agent.thread("t").answer(&asked[0].id, Approval::Answer(json!({"n": 7})));
-    let stream = answered.resume_stream([StreamMode::Custom]).await.unwrap();
+    let stream = answered.resume_point().await.unwrap().resume_stream([StreamMode::Custom]);
     assert!(calls_of(stream, &mut told).await.is_empty());
     assert_eq!(told, ["tool_start c1", "tool_end c1"]);
 }
@@ -258,7 +258,7 @@ async fn a_tool_whose_question_is_answered_when_the_time_is_over_is_not_said_to_
     let asked = agent(call("c1", "asks", "{}")).thread("t").clock(at(0)).ask("go").await.unwrap();
     let (late, seven) = (agent(txt("late")), Approval::Answer(json!({"n": 7})));
     let thread = late.thread("t").answer(&asked.interrupts[0].id, seven).clock(at(120_000));
-    assert_eq!(thread.resume().await.unwrap().final_reply, "late");
+    assert_eq!(thread.resume().await.unwrap().text, "late");
     assert_eq!((results(&late).await, shared.counts().0), (vec![UNANSWERED.to_owned()], 1));
 }
 
@@ -279,7 +279,7 @@ async fn a_call_that_asked_continues_beside_one_that_failed_whatever_their_order
         let asked = agent(vec![round]).thread("t").ask("go").await.unwrap();
         let (next, seven) = (agent(Vec::new()), Approval::Answer(json!({"n": 7})));
         let reply = next.thread("t").answer(&asked.interrupts[0].id, seven).resume().await.unwrap();
-        assert_eq!((reply.outcome, shared.counts().0), (Some(AgentOutcome::ToolFailed), 2));
+        assert_eq!((reply.outcome, shared.counts().0), (AgentOutcome::ToolFailed, 2));
         assert!(results(&next).await.contains(&format!("{TWICE}got 7")));
     }
 }

@@ -85,8 +85,8 @@ fn the_step_limit_of_the_run_does_not_cut_a_turn_short() {
         let model = ScriptedModel::new(Script::new(endless(5)));
         let agent = Scenario::new([]).agent(Arc::new(model), &Kit::default()).build().unwrap();
         let reply = paused(agent.without_thread().step_limit(step_limit).ask("go")).unwrap();
-        assert_eq!(reply.outcome, Some(AgentOutcome::Limit), "{step_limit}");
-        assert_eq!(reply.final_reply, "I need more steps.");
+        assert_eq!(reply.outcome, AgentOutcome::Limit, "{step_limit}");
+        assert_eq!(reply.text, "I need more steps.");
     }
 }
 
@@ -122,6 +122,6 @@ on_every_store! {
         assert_eq!(names(&head(agent.graph()).await.next), "tools");
         drop(agent);
         let reply = program(vec![txt("ok")]).thread("t").resume().await.unwrap();
-        assert_eq!((reply.final_reply.as_str(), kit.n("echo")), ("ok", 2));
+        assert_eq!((reply.text.as_str(), kit.n("echo")), ("ok", 2));
     }
 }

@@ -60,6 +60,6 @@ async fn a_thread_of_a_real_model_is_read_and_continued() {
     assert_eq!((replayed.taken, replayed.divergence), (4, None));
 
     let reply = agent.thread("sum").ask("Thanks!").await.unwrap();
-    assert_eq!(reply.final_reply, "You are welcome.");
+    assert_eq!(reply.text, "You are welcome.");
     assert_eq!(model.requests()[0].messages.len(), wanted.len() + 1);
 }

@@ -253,7 +253,7 @@ fn a_crash_at_any_write_stores_each_entry_once_and_retrieves_nothing_twice() {
                     (None, None) => second.thread("t").ask("remember that I like tea").await.unwrap(),
                     (None, Some(_)) => second.thread("t").resume().await.unwrap(),
                 };
-                assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{at:?} {n}");
+                assert_eq!(reply.outcome, AgentOutcome::Completed, "{at:?} {n}");
                 let end = second.graph().thread("t").state().await.unwrap().values;
                 let mut texts = remembered(&memory, "t").await;
                 // After the end of a turn the memory is not checked again.
@@ -287,8 +287,9 @@ fn a_cancel_at_any_event_leaves_each_entry_once() {
                 let first = agent(scripted(rest(None)), &memory, store.clone());
                 let config = t();
                 let token = config.get_cancel().clone();
-                let mut stream =
-                    first.configured(config).ask_stream("remember that I like tea", StreamMode::Custom);
+                let mut stream = first
+                    .configured(config)
+                    .stream(first.input("remember that I like tea"), StreamMode::Custom);
                 let mut seen = 0;
                 while let Some(event) = stream.next().await {
                     if matches!(event, Event::Custom { .. }) {
@@ -301,7 +302,7 @@ fn a_cancel_at_any_event_leaves_each_entry_once() {
                 let state = stream.outcome().await.unwrap().state;
                 let second = agent(scripted(rest(Some(&state))), &memory, store);
                 let reply = second.thread("t").resume().await.unwrap();
-                assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{nth}");
+                assert_eq!(reply.outcome, AgentOutcome::Completed, "{nth}");
                 let texts = remembered(&memory, "t").await;
                 assert!(texts.is_sorted_by(|a, b| a < b), "{nth}: {texts:?}");
                 assert!(texts.contains(&"remember that I like tea".to_owned()), "{nth}: {texts:?}");

@@ -312,7 +312,7 @@ async fn an_edited_call_is_replayed() {
             let answers = Answers::new().answer("c1", json!("approve"));
             end = agent.thread("t").answers(answers).resume().await.unwrap();
         }
-        assert_eq!(end.final_reply, "done");
+        assert_eq!(end.text, "done");
         assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "new\n");
         agent.graph().thread("t").replay().run().await.unwrap().assert_same();
         assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "new\n");

@@ -196,14 +196,14 @@ on_every_store! {
         let (scenario, kit) = (sending(), Kit::default());
         let (agent, first) = program(&scenario, &kit, backend.open(), [send(), busy(), busy(), busy()]);
         let reply = agent.thread("t").ask("go").await.unwrap();
-        assert_eq!(reply.outcome, Some(AgentOutcome::LlmError));
+        assert_eq!(reply.outcome, AgentOutcome::LlmError);
         assert_eq!(kit.n("send"), 1);
         drop(agent);
 
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("ok")]);
         let before = h(agent.graph()).await.len();
         let reply = agent.thread("t").resume().await.unwrap();
-        assert_eq!((&*reply.final_reply, reply.outcome), ("ok", Some(AgentOutcome::Completed)));
+        assert_eq!((&*reply.text, reply.outcome), ("ok", AgentOutcome::Completed));
         assert_eq!(model.requests()[..], first.requests()[3..]);
         assert_eq!(kit.n("send"), 1);
         // The fork, agent and finalize; earlier nodes did not run again.
@@ -223,7 +223,7 @@ on_every_store! {
         let (agent, _) = program(&scenario, &kit, backend.open(), [call("c1", "hang", "{}")]);
         let config = t();
         let cancel = config.get_cancel().clone();
-        let mut stream = agent.configured(config).ask_stream("go", [StreamMode::Custom]);
+        let mut stream = agent.configured(config).stream(agent.input("go"), [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {
                 cancel.cancel();
@@ -235,7 +235,7 @@ on_every_store! {
 
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("ok")]);
         let reply = agent.thread("t").resume().await.unwrap();
-        assert_eq!((&*reply.final_reply, reply.outcome), ("ok", Some(AgentOutcome::Completed)));
+        assert_eq!((&*reply.text, reply.outcome), ("ok", AgentOutcome::Completed));
         assert_eq!(
             show::messages(&model.requests()[0].messages),
             r#"u:"go", a:[c1 hang{}], t(c1):"The tool call has been interrupted by the user.""#
@@ -248,13 +248,13 @@ on_every_store! {
         let (agent, _) = program(&scenario, &kit, backend.open(), [txt("one"), refused()]);
         agent.thread("t").ask("first").await.unwrap();
         let turn = agent.thread("t").ask("second").await.unwrap();
-        assert_eq!(turn.outcome, Some(AgentOutcome::LlmError));
+        assert_eq!(turn.outcome, AgentOutcome::LlmError);
 
         let (agent, _) = program(&scenario, &kit, backend.open(), [txt("another one")]);
         let live = agent.graph().thread("t").replay().live(["agent"]).run().await.unwrap();
         assert!(live.divergence.is_some(), "{live}");
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("two")]);
-        assert_eq!(agent.thread("t").resume().await.unwrap().final_reply, "two");
+        assert_eq!(agent.thread("t").resume().await.unwrap().text, "two");
         model.check().unwrap();
         let said: Vec<_> = state(&agent).await.messages.iter().map(|message| message.content.clone()).collect();
         assert_eq!(said, ["first", "one", "second", "two"]);
@@ -272,8 +272,8 @@ on_every_store! {
         let (scenario, kit) = (sending(), Kit::default());
         crash_before((1, "tools"), &scenario, &kit, &backend, [send()]).await;
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("hi"), txt("bye")]);
-        assert_eq!(agent.thread("t").on_unfinished(OnUnfinished::Discard).ask("hello?").await.unwrap().final_reply, "hi");
-        assert_eq!(agent.thread("t").ask("more").await.unwrap().final_reply, "bye");
+        assert_eq!(agent.thread("t").on_unfinished(OnUnfinished::Discard).ask("hello?").await.unwrap().text, "hi");
+        assert_eq!(agent.thread("t").ask("more").await.unwrap().text, "bye");
         let requests = model.requests();
         let interrupted = r#"t(c1):"The tool call has been interrupted by the user.""#;
         let first = format!(r#"u:"go", a:[c1 send{{"to":"a"}}], {interrupted}, u:"hello?""#);
@@ -303,7 +303,7 @@ on_every_store! {
         drop(agent);
 
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("hi")]);
-        assert_eq!(agent.thread("t").on_unfinished(OnUnfinished::Discard).ask("hello?").await.unwrap().final_reply, "hi");
+        assert_eq!(agent.thread("t").on_unfinished(OnUnfinished::Discard).ask("hello?").await.unwrap().text, "hi");
         let stored = state(&agent).await.messages;
         check::calls_are_answered(stored.iter());
         let results: Vec<_> = stored.iter().skip(2).take(3).map(|message| message.content.as_str()).collect();
@@ -326,7 +326,7 @@ on_every_store! {
         };
         let batch = calls([("c0", "introduce", r#"{"name":"ada"}"#), ("c1", "send", r#"{"to":"a"}"#)]);
         let asked = open(vec![batch]).thread("t").ask("go").await.unwrap();
-        assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
+        assert_eq!(asked.outcome, AgentOutcome::AwaitingApproval);
         let agent = open(vec![txt("hi")]);
         agent.thread("t").on_unfinished(OnUnfinished::Discard).ask("hello?").await.unwrap();
         let state = state(&agent).await;
@@ -349,13 +349,13 @@ fn retries_over_the_wire() {
         let refused = http(401, &[], "{}");
         let (agent, server) = wired(&scenario, &kit, backend.open(), [refused]).await;
         let reply = agent.thread("t").resume().await.unwrap();
-        assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::LlmError), 1));
+        assert_eq!((reply.outcome, kit.n("send")), (AgentOutcome::LlmError, 1));
         let asked = server.requests();
         drop(agent);
 
         let (agent, server) = wired(&scenario, &kit, backend.open(), [txt("ok")]).await;
         let reply = agent.thread("t").resume().await.unwrap();
-        assert_eq!((&*reply.final_reply, reply.outcome), ("ok", Some(AgentOutcome::Completed)));
+        assert_eq!((&*reply.text, reply.outcome), ("ok", AgentOutcome::Completed));
         assert_eq!((server.requests(), kit.n("send")), (asked, 1));
         server.check().unwrap();
         check::calls_are_answered(state(&agent).await.messages.iter());

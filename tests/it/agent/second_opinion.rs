@@ -122,20 +122,20 @@ fn a_server_of_others_finds_nothing_wrong_with_the_client() {
 
 async fn failures_before_the_answer(mock: &Mock) {
     let limited = json!([{"type": "fail", "status": 429, "retry_after": 0.3, "times": 2}]);
-    assert_eq!(mock.reply("limited", limited).await.outcome, Some(AgentOutcome::Completed));
+    assert_eq!(mock.reply("limited", limited).await.outcome, AgentOutcome::Completed);
     assert_eq!(mock.requests().await, 3);
     for status in [408, 409, 500, 502, 503, 504, 529] {
         let failing = json!([{"type": "fail", "status": status, "times": 3}]);
         let reply = mock.reply(&format!("failing with {status}"), failing).await;
-        assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{status}");
+        assert_eq!(reply.outcome, AgentOutcome::Completed, "{status}");
         assert_eq!(mock.requests().await, 4, "{status}");
     }
     let down = json!([{"type": "fail", "status": 503, "times": 4}]);
-    assert_eq!(mock.reply("down", down).await.outcome, Some(AgentOutcome::LlmError));
+    assert_eq!(mock.reply("down", down).await.outcome, AgentOutcome::LlmError);
     assert_eq!(mock.requests().await, 4, "attempts are bounded");
     for slow in ["delay", "slow_first_token"] {
         let slowly = json!([{"type": slow, "seconds": 0.3}]);
-        assert_eq!(mock.reply(slow, slowly).await.outcome, Some(AgentOutcome::Completed));
+        assert_eq!(mock.reply(slow, slowly).await.outcome, AgentOutcome::Completed);
         assert_eq!(mock.requests().await, 1, "{slow}");
     }
 }
@@ -144,7 +144,7 @@ async fn failures_of_the_request(mock: &Mock) {
     for status in [400, 401, 403, 404, 422] {
         let failing = json!([{"type": "fail", "status": status}]);
         let reply = mock.reply(&format!("refused with {status}"), failing).await;
-        assert_eq!(reply.outcome, Some(AgentOutcome::LlmError));
+        assert_eq!(reply.outcome, AgentOutcome::LlmError);
         assert_eq!(mock.requests().await, 1, "{status}");
     }
 }
@@ -159,7 +159,7 @@ async fn failures_in_the_answer(mock: &Mock) {
                 {"type": "reply", "text": whole, "times": 2},
             ]);
             let reply = mock.reply(&prompt, behaviors).await;
-            assert_eq!((reply.final_reply.as_str(), mock.requests().await), (whole, 2), "{prompt}");
+            assert_eq!((reply.text.as_str(), mock.requests().await), (whole, 2), "{prompt}");
         }
     }
 }
@@ -167,7 +167,7 @@ async fn failures_in_the_answer(mock: &Mock) {
 async fn odd_tool_calls(mock: &Mock) {
     for kind in ["malformed_arguments", "unknown_tool"] {
         let reply = mock.reply(kind, json!([{"type": "tool_fault", "kind": kind}])).await;
-        assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{kind}");
+        assert_eq!(reply.outcome, AgentOutcome::Completed, "{kind}");
         assert!(!reply.metadata.tools_used.contains(&"nope".to_owned()));
         assert_eq!(mock.requests().await, 2, "{kind}: the model is told, and answers");
     }
@@ -176,7 +176,7 @@ async fn odd_tool_calls(mock: &Mock) {
         {"type": "reply", "text": "two"},
     ]);
     let reply = mock.reply("cut off", cut).await;
-    assert_eq!((reply.final_reply.as_str(), mock.requests().await), ("one two", 2));
+    assert_eq!((reply.text.as_str(), mock.requests().await), ("one two", 2));
     let called = json!([
         {"type": "reply", "tool_calls": [{"name": "echo", "arguments": {"x": "1"}}], "times": 2},
         {"type": "stream_fault", "kind": "truncate", "after_chunks": 1},
@@ -187,5 +187,5 @@ async fn odd_tool_calls(mock: &Mock) {
     let long =
         json!([{"type": "fail", "status": 400, "code": "context_length_exceeded", "message": "too long"}]);
     let reply = mock.reply("too long", long).await;
-    assert!(reply.final_reply.contains("too long"), "{}", reply.final_reply);
+    assert!(reply.text.contains("too long"), "{}", reply.text);
 }

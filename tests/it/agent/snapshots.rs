@@ -95,7 +95,7 @@ fn shown(changes: &FileChanges) -> Vec<(&str, FileChangeKind)> {
 
 /// Returns the agent's events of a turn, by name.
 async fn told(agent: &Agent, name: &str) -> Vec<Value> {
-    let mut stream = agent.thread("t").ask_stream("go", StreamMode::Custom);
+    let mut stream = agent.thread("t").stream(agent.input("go"), StreamMode::Custom);
     let mut told = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::<AgentState>::Custom { name: is, data, .. } = event
@@ -188,9 +188,9 @@ fn a_cancelled_round_leaves_whole_files_and_a_usable_thread() {
             reply = agent.configured(config).ask("go") => reply.unwrap(),
             () = begun => unreachable!("it waits for ever"),
         };
-        assert_eq!(reply.outcome, Some(AgentOutcome::Cancelled));
+        assert_eq!(reply.outcome, AgentOutcome::Cancelled);
         assert_eq!(shown(&state(&agent).await.files.unwrap()), [("b", FileChangeKind::Made)]);
-        assert_eq!(agent.thread("t").ask("more").await.unwrap().final_reply, "ok");
+        assert_eq!(agent.thread("t").ask("more").await.unwrap().text, "ok");
     });
 }
 
@@ -223,7 +223,7 @@ fn a_resumed_round_is_compared_with_its_first_snapshot() {
                 }
                 drop(agent);
                 let agent = place.agent(scripted([txt("ok")]), &backend);
-                assert_eq!(agent.thread(&thread).resume().await.unwrap().final_reply, "ok");
+                assert_eq!(agent.thread(&thread).resume().await.unwrap().text, "ok");
                 let files = agent.graph().thread(&thread).state().await.unwrap().values.files.unwrap();
                 let made = ["f0", "f1", "f2"].map(|name| (name, FileChangeKind::Made));
                 assert_eq!(shown(&files), made, "stuck in {stuck}");
@@ -278,11 +278,7 @@ fn a_program_that_stops_at_any_write_leaves_whole_files_and_all_of_it_can_be_und
                 let place = Place::new();
                 let program = async |model, store| place.on(place.files.clone(), model, store);
                 let Lives { stopped, reply, agent } = lives((stops, n), level, &answers, program).await;
-                assert_eq!(
-                    (reply.outcome, &*reply.final_reply),
-                    (Some(AgentOutcome::Completed), "ok"),
-                    "{n}"
-                );
+                assert_eq!((reply.outcome, &*reply.text), (AgentOutcome::Completed, "ok"), "{n}");
                 are_whole(&place);
                 let state = state(&agent).await;
                 let in_doubt =
@@ -338,7 +334,7 @@ fn a_turn_that_is_cancelled_at_any_event_leaves_whole_files_and_is_followed_by_a
                 is_undone(&place, &agent).await;
                 let (next, _server) = model(level, [txt("more")]).await;
                 let agent = place.on(place.files.clone(), next, store);
-                assert_eq!(agent.thread("t").ask("more").await.unwrap().final_reply, "more", "{n}");
+                assert_eq!(agent.thread("t").ask("more").await.unwrap().text, "more", "{n}");
                 state(&agent).await;
                 if last.is_none() {
                     assert!(n > 10 && cancelled > 5, "{n} events, {cancelled} cancelled");

@@ -48,7 +48,7 @@ fn files(dir: &Path) -> Option<Arc<dyn Spill>> {
 
 /// Returns the events of a turn, and the conversation.
 async fn turn(agent: &Agent) -> (Vec<Told>, Vec<Message>) {
-    let mut stream = agent.thread("t/1").ask_stream("go", StreamMode::Custom);
+    let mut stream = agent.thread("t/1").stream(agent.input("go"), StreamMode::Custom);
     let mut told = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::Custom { name, data, .. } = event {

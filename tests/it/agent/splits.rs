@@ -41,7 +41,7 @@ fn play_all_cuts(first: Answer, rest: &[Answer]) -> (String, AgentState) {
 }
 
 async fn play(agent: &Agent) -> (String, AgentState) {
-    let mut stream = agent.without_thread().ask_stream("go", [StreamMode::Custom]);
+    let mut stream = agent.without_thread().stream(agent.input("go"), [StreamMode::Custom]);
     let mut told = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::Custom { name, data, .. } = event {

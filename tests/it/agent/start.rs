@@ -1,6 +1,6 @@
 //! The example with a real model, played over loopback.
 
-use superstep::llm::OpenAiConfig;
+use superstep::llm::{OpenAiConfig, OpenAiModel};
 use superstep_testing::{
     script::{Script, call, txt},
     wire::WireServer,
@@ -22,7 +22,7 @@ async fn the_example_asks_a_real_server_and_its_thread_outlives_the_program() {
     let threads = folder.path().join("travel.db");
     let begin = || {
         let config = OpenAiConfig::new(server.base_url(), "sk-test", "m");
-        openai::agent(config, threads.to_str().unwrap()).unwrap()
+        openai::agent(OpenAiModel::new(config).unwrap(), threads.to_str().unwrap()).unwrap()
     };
 
     let reply = openai::ask(&begin(), "How warm is it in Paris?").await.unwrap();

@@ -74,8 +74,11 @@ impl Steered {
 
     /// Runs a turn that may end with a question.
     async fn part(&self, text: &str) -> (AgentState, Vec<String>) {
-        let mut stream =
-            self.agent.thread("t").clock(TokioClock::starting_at(0)).ask_stream(text, [StreamMode::Custom]);
+        let mut stream = self
+            .agent
+            .thread("t")
+            .clock(TokioClock::starting_at(0))
+            .stream(self.agent.input(text), [StreamMode::Custom]);
         let mut told = Vec::new();
         while let Some(event) = stream.next().await {
             let Event::Custom { name, data, .. } = event else { continue };
@@ -301,7 +304,8 @@ fn a_message_survives_a_failed_model_call_and_a_cancelled_turn() {
         let steered = Steered::new(script, memory()).say("tool_start", "c0", "in French");
         let config = Steered::config();
         let token = config.get_cancel().clone();
-        let mut stream = steered.agent.configured(config).ask_stream("go", [StreamMode::Custom]);
+        let mut stream =
+            steered.agent.configured(config).stream(steered.agent.input("go"), [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {
                 steered.agent.thread("t").clock(TokioClock::starting_at(0)).steer("in French").await.unwrap();
@@ -330,7 +334,7 @@ fn a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process() {
             .agent
             .thread("t")
             .clock(TokioClock::starting_at(0))
-            .ask_stream("go", [StreamMode::Custom]);
+            .stream(crashed.agent.input("go"), [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {
                 break;
@@ -347,7 +351,7 @@ fn a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process() {
         drop(stream);
         let recovered = Steered::new([txt("ok")], open());
         let reply = recovered.agent.thread("t").clock(TokioClock::starting_at(0)).resume().await.unwrap();
-        assert_eq!((reply.final_reply.as_str(), recovered.asked()), ("ok", vec!["please".to_owned()]));
+        assert_eq!((reply.text.as_str(), recovered.asked()), ("ok", vec!["please".to_owned()]));
         let state = recovered.agent.graph().thread("t").state().await.unwrap().values;
         assert!(messages(&state).ends_with(r#"u:"in French", u:"please", a:"ok""#), "{}", messages(&state));
     });
@@ -361,7 +365,7 @@ fn messages_of_several_speakers_all_arrive() {
             .agent
             .thread("t")
             .clock(TokioClock::starting_at(0))
-            .ask_stream("go", [StreamMode::Custom]);
+            .stream(steered.agent.input("go"), [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {
                 break;
@@ -420,7 +424,8 @@ fn a_message_during_a_continuation_that_repeats_the_answer_is_read_in_the_next_t
         let config = ReactConfig { length, ..super::preset() };
         let steered = Steered::with(config, [first, again, txt("Bon")], memory());
         let thread = || steered.agent.thread("t").clock(TokioClock::starting_at(0));
-        let mut stream = thread().ask_stream("hi", [StreamMode::Messages, StreamMode::Custom]);
+        let mut stream =
+            thread().stream(steered.agent.input("hi"), [StreamMode::Messages, StreamMode::Custom]);
         // The text of each message by superstep, and that of the events.
         let (mut sent, mut told) = (BTreeMap::<String, BTreeMap<i64, String>>::new(), Vec::<String>::new());
         while let Some(event) = stream.next().await {
@@ -468,7 +473,8 @@ fn a_message_that_an_interrupted_turn_did_not_read_precedes_the_next_prompt() {
         let steered = Steered::new([slow, txt("ok")], memory());
         let options = Steered::config();
         let token = options.get_cancel().clone();
-        let mut stream = steered.agent.configured(options).ask_stream("go", [StreamMode::Custom]);
+        let mut stream =
+            steered.agent.configured(options).stream(steered.agent.input("go"), [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "llm_token", .. }) {
                 for text in ["remember this: tea", "in French"] {

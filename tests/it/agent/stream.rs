@@ -1,15 +1,20 @@
 //! A: streamed texts, calls and reasoning.
 
+use futures::StreamExt as _;
 use serde_json::{Value, json};
 use superstep::{
+    MemoryCheckpointer,
     agent::{
-        AgentOutcome, ReactConfig,
+        Agent, AgentEvent, AgentOutcome, ReactConfig,
         config::ToolMode,
         state::{Metadata, ToolCallRecord},
     },
     llm::{Usage, wire::ReasoningPolicy},
 };
-use superstep_testing::script::{Answer, call, calls, txt};
+use superstep_testing::{
+    script::{Answer, Script, call, calls, txt},
+    scripted::{ScriptedModel, ScriptedTool},
+};
 
 use super::Scenario;
 
@@ -27,6 +32,35 @@ data: {"id":"cc-1","object":"chat.completion.chunk","created":0,"model":"m","cho
 data: [DONE]
 
 "#;
+
+#[tokio::test]
+async fn a_turn_streams_its_events_and_ends_in_a_reply() {
+    let script = Script::new([call("c1", "weather", "{}"), txt("It rains."), txt("Still.")]);
+    let agent = Agent::builder(ScriptedModel::new(script))
+        .tool(ScriptedTool::named("weather").expect_any().returns("rain").tool())
+        .checkpointer(MemoryCheckpointer::new())
+        .build()
+        .unwrap();
+    let stopped = agent.thread("t").break_before(["tools"]).ask("How is Oslo?").await.unwrap();
+    assert_eq!((stopped.outcome, &*stopped.text), (AgentOutcome::Stopped, ""));
+
+    let mut turn = agent.thread("t").resume_stream().await.unwrap();
+    let (mut tools, mut text) = (Vec::new(), String::new());
+    while let Some(event) = turn.next().await {
+        match event {
+            AgentEvent::ToolEnd { tool, result, .. } => tools.push((tool, result)),
+            AgentEvent::LlmToken { token, .. } => text.push_str(&token),
+            _ => {}
+        }
+    }
+    assert_eq!(tools, [("weather".to_owned(), "rain".to_owned())]);
+    let reply = turn.reply().await.unwrap();
+    assert_eq!((reply.outcome, &*reply.text, &*text), (AgentOutcome::Completed, "It rains.", "It rains."));
+
+    let mut next = agent.thread("t").ask_stream("And now?");
+    assert!(matches!(next.next().await, Some(AgentEvent::NodeStart { node }) if node == "agent"));
+    assert_eq!(next.reply().await.unwrap().text, "Still.");
+}
 
 #[test]
 fn plain_text_is_the_reply() {

@@ -252,13 +252,13 @@ fn a_turn_may_bring_a_schema_of_its_own_and_give_a_value_of_a_type() {
         assert_eq!(city, City { name: "Aarhus".into(), inhabitants: None });
         // The next turn has no schema.
         let reply = agent.thread("t").ask("hi").await.unwrap();
-        assert_eq!((reply.final_reply.as_str(), reply.output.as_ref()), ("hello", None));
+        assert_eq!((reply.text.as_str(), reply.output.as_ref()), ("hello", None));
         assert!(model.requests()[1].tools.iter().all(|tool| tool.name != FINISH));
 
         let error = agent.thread("t").extract::<City>("and the third?").await.unwrap_err();
         let ExtractError::Invalid { problem, reply } = error else { panic!("{error}") };
         assert_eq!(
-            (problem.as_str(), reply.final_reply.as_str()),
+            (problem.as_str(), reply.text.as_str()),
             ("a text instead of a call of `generate_response`", "c")
         );
     });
@@ -274,7 +274,7 @@ fn a_value_of_a_type_is_the_same_at_both_levels() {
         let agent = agent.build().unwrap();
         let city: City = agent.thread("t").extract("the second city?").await.unwrap();
         // The schema was that turn's only.
-        (city, agent.thread("t").ask("hi").await.unwrap().final_reply)
+        (city, agent.thread("t").ask("hi").await.unwrap().text)
     });
     let city = City { name: "Aarhus".into(), inhabitants: None };
     assert_eq!((made, sent.requests), ((city, "hello".to_owned()), 4));
@@ -311,7 +311,7 @@ fn a_value_that_fits_the_schema_and_not_the_type_is_an_error_of_its_own() {
              syntax"
         );
         let ExtractError::Type { reply, .. } = error else { panic!("{error}") };
-        assert_eq!(reply.outcome, Some(AgentOutcome::Completed));
+        assert_eq!(reply.outcome, AgentOutcome::Completed);
         assert_eq!(reply.output, Some(json!({"address": "here"})));
     });
 }
@@ -378,7 +378,7 @@ fn a_type_that_is_not_an_object() {
         let (agent, _) = self::agent(super::preset(), [superstep_testing::script::http(401, &[], "{}")]);
         let error = agent.thread("t").extract::<Vec<u32>>("numbers").await.unwrap_err();
         assert!(
-            matches!(&error, ExtractError::NoOutput { reply } if reply.outcome == Some(AgentOutcome::LlmError))
+            matches!(&error, ExtractError::NoOutput { reply } if reply.outcome == AgentOutcome::LlmError)
         );
         assert!(error.to_string().starts_with("the turn ended without a value: No answer: "), "{error}");
     });
@@ -393,11 +393,11 @@ fn the_schema_of_a_turn_that_is_given_up_is_gone_with_it() {
         let agent = agent.checkpointer(Arc::new(superstep::MemoryCheckpointer::new())).build().unwrap();
         let asked = agent.thread("t").extract::<City>("the second city?").await.unwrap_err();
         let ExtractError::NoOutput { reply } = asked else { panic!("{asked}") };
-        assert_eq!(reply.outcome, Some(AgentOutcome::AwaitingApproval));
+        assert_eq!(reply.outcome, AgentOutcome::AwaitingApproval);
         let on_unfinished = OnUnfinished::Discard;
         let reply = agent.thread("t").on_unfinished(on_unfinished).ask("hi").await;
         let reply = reply.unwrap();
-        assert_eq!((reply.final_reply.as_str(), reply.outcome), ("hello", Some(AgentOutcome::Completed)));
+        assert_eq!((reply.text.as_str(), reply.outcome), ("hello", AgentOutcome::Completed));
         assert!(model.requests()[1].tools.iter().all(|tool| tool.name != FINISH));
     });
 }
@@ -429,7 +429,7 @@ fn an_invalid_schema_of_a_turn_fails_it_before_the_model_is_called() {
         // A caller can continue without it.
         let on_unfinished = OnUnfinished::Discard;
         let reply = agent.thread("t").on_unfinished(on_unfinished).ask("hi").await;
-        assert_eq!(reply.unwrap().final_reply, "hello");
+        assert_eq!(reply.unwrap().text, "hello");
     });
 }
 

@@ -113,7 +113,7 @@ async fn a_sub_agents_reply_is_the_result_of_its_call_and_its_events_are_nested(
     let (kit, boss, digger) = (Kit::default(), caller("boss", &[&[DIG, ECHO]]), caller("digger", &[&[ECHO]]));
     let agent = office(&kit, &boss, &digger).build().unwrap();
     let streaming = Streaming::from([StreamMode::Custom]).subgraphs();
-    let mut stream = agent.without_thread().ask_stream("go", streaming);
+    let mut stream = agent.without_thread().stream(agent.input("go"), streaming);
     let (mut outside, mut inside) = (Vec::new(), Vec::new());
     while let Some(event) = stream.next().await {
         let json = serde_json::to_value(&event).unwrap();
@@ -153,7 +153,7 @@ async fn where_calls_run_one_after_the_other_one_behind_a_sub_agent_waits_for_al
     assert_eq!((kit.n("send"), kit.n("echo")), (0, 0));
     let answers = Answers::new().answer(asked.interrupts[0].id.as_str(), Approval::Approve);
     let reply = agent.thread("t").answers(answers).resume().await.unwrap();
-    assert_eq!(reply.final_reply, "boss: digger: sent, r:1");
+    assert_eq!(reply.text, "boss: digger: sent, r:1");
     let ran: Vec<_> = kit.effects().into_iter().map(|(tool, _)| tool).collect();
     assert_eq!(ran, ["send", "echo"]);
 }
@@ -164,7 +164,7 @@ on_every_store! {
         let (boss, digger) = (caller("boss", &[&[DIG, ECHO]]), caller("digger", &[&[SEND, ECHO]]));
         let open = || office(&kit, &boss, &digger).checkpointer(backend.open()).build().unwrap();
         let asked = open().thread("t").ask("go").await.unwrap();
-        assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
+        assert_eq!(asked.outcome, AgentOutcome::AwaitingApproval);
         let interrupt = &asked.interrupts[0];
         assert_eq!((interrupt.key.as_str(), interrupt.question["tool"].as_str()), ("digger0.0", Some("send")));
         assert!(interrupt.id.starts_with("tools:4.0:digger.0/tools:4.0:"), "{}", interrupt.id);
@@ -173,7 +173,7 @@ on_every_store! {
         let answers = Answers::new().answer(interrupt.id.as_str(), Approval::Approve);
         let agent = open();
         let reply = agent.thread("t").answers(answers).resume().await.unwrap();
-        assert_eq!(reply.final_reply, "boss: digger: sent, r:1, r:1");
+        assert_eq!(reply.text, "boss: digger: sent, r:1, r:1");
         // No call ran twice, on either level.
         assert_eq!((kit.n("send"), kit.n("echo"), boss.asked(), digger.asked()), (1, 2, 2, 2));
         valid(&agent.graph().thread("t").state().await.unwrap().values);
@@ -201,7 +201,7 @@ on_every_store! {
         let asked = open().thread("t").answer(ids[0], Approval::Deny("no".into())).resume().await.unwrap();
         assert_eq!(asked.interrupts.len(), 1);
         let reply = open().thread("t").answer(ids[1], Approval::Approve).resume().await.unwrap();
-        assert_eq!(reply.final_reply, "boss: middle: deep: sent, deep: Error: Permission denied: no");
+        assert_eq!(reply.text, "boss: middle: deep: sent, deep: Error: Permission denied: no");
         assert_eq!((kit.n("send"), deep.asked(), middle.asked(), boss.asked()), (1, 4, 2, 2));
     }
 }
@@ -219,7 +219,7 @@ async fn a_cancel_ends_the_sub_agent_and_leaves_the_callers_conversation_whole()
         token.cancel();
     };
     let (reply, ()) = tokio::join!(agent.configured(config).ask("go"), cancel);
-    assert_eq!(reply.unwrap().outcome, Some(AgentOutcome::Cancelled));
+    assert_eq!(reply.unwrap().outcome, AgentOutcome::Cancelled);
     let state = agent.graph().thread("t").state().await.unwrap().values;
     valid(&state);
     let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
@@ -360,9 +360,9 @@ async fn a_crash_at_any_write_leaves_a_usable_thread() {
             None if n == 1 => agent.thread("t").ask("go").await.unwrap(),
             None => agent.thread("t").resume().await.unwrap(),
         };
-        assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{n}");
-        let doubtful = reply.final_reply.contains(IN_DOUBT);
-        assert!(doubtful || reply.final_reply == "boss: r:1, digger: r:1", "{n}: {}", reply.final_reply);
+        assert_eq!(reply.outcome, AgentOutcome::Completed, "{n}");
+        let doubtful = reply.text.contains(IN_DOUBT);
+        assert!(doubtful || reply.text == "boss: r:1, digger: r:1", "{n}: {}", reply.text);
         assert!(kit.n("echo") <= 2, "{n}: no effect happens twice");
         valid(&agent.graph().thread("t").state().await.unwrap().values);
         if !crashed {
@@ -397,18 +397,18 @@ async fn a_cancel_at_any_write_leaves_a_usable_conversation() {
             break;
         }
         let reply = run.await.unwrap();
-        cancelled += usize::from(reply.outcome == Some(AgentOutcome::Cancelled));
-        let ended = [Some(AgentOutcome::Cancelled), Some(AgentOutcome::Completed), None];
+        cancelled += usize::from(reply.outcome == AgentOutcome::Cancelled);
+        let ended = [AgentOutcome::Cancelled, AgentOutcome::Completed, AgentOutcome::Stopped];
         assert!(ended.contains(&reply.outcome), "{n}: {:?}", reply.outcome);
         let state = agent.graph().thread("t").state().await.unwrap();
         if state.next.is_empty() {
             valid(&state.values);
         }
         let reply = agent.thread("t").resume().await.unwrap();
-        assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{n}");
+        assert_eq!(reply.outcome, AgentOutcome::Completed, "{n}");
         valid(&agent.graph().thread("t").state().await.unwrap().values);
         let next = agent.thread("t").ask("more").await.unwrap();
-        assert_eq!(next.outcome, Some(AgentOutcome::Completed), "{n}");
+        assert_eq!(next.outcome, AgentOutcome::Completed, "{n}");
         let children = store.children(&"t".into()).await.unwrap();
         assert!(!children.is_empty(), "{n}: the digger was called");
         for child in children {

@@ -208,7 +208,7 @@ fn told(tool: Arc<dyn Tool>, config: ReactConfig) -> Vec<show::Told> {
         let name = tool.spec().name.clone();
         let model = Arc::new(model([call("c1", &name, r#"{"x":""}"#), txt("ok")]));
         let agent = Agent::builder(model).tools([tool]).config(config).build().unwrap();
-        let mut stream = agent.without_thread().ask_stream("go", StreamMode::Custom);
+        let mut stream = agent.without_thread().stream(agent.input("go"), StreamMode::Custom);
         let mut told = Vec::new();
         while let Some(event) = stream.next().await {
             if let Event::Custom { name, data, .. } = event {

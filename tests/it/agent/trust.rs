@@ -63,7 +63,7 @@ on_every_store! {
         let trust = Arc::new(Known::default());
         let agent = program(&kit, &backend, Some(&trust), vec![send("c2"), txt("ok")]);
         let asked = agent.thread("t").ask("more").await.unwrap();
-        assert_eq!((asked.outcome, kit.n("send")), (Some(AgentOutcome::AwaitingApproval), 1));
+        assert_eq!((asked.outcome, kit.n("send")), (AgentOutcome::AwaitingApproval, 1));
         agent.thread("t").answer("c2", Approval::Deny("no".into())).resume().await.unwrap();
         // A replay runs nothing, and is told what was not taken.
         for trust in [None, Some(&trust)] {
@@ -74,7 +74,7 @@ on_every_store! {
         trust.0.lock().unwrap().push("send".into());
         let agent = program(&kit, &backend, Some(&trust), vec![send("c3"), txt("ok")]);
         let done = agent.thread("t").ask("more").await.unwrap();
-        assert_eq!((done.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 2));
+        assert_eq!((done.outcome, kit.n("send")), (AgentOutcome::Completed, 2));
     }
 
     /// The model would read it as the result of the tool.
@@ -87,7 +87,7 @@ on_every_store! {
         assert_eq!((asked.interrupts.len(), asked.interrupts[0].key.as_str()), (1, "c1.2"));
         trust.0.lock().unwrap().push("c1".into());
         let done = agent.thread("t").answer("c1.2", respond()).resume().await.unwrap();
-        assert_eq!((done.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 0));
+        assert_eq!((done.outcome, kit.n("send")), (AgentOutcome::Completed, 0));
     }
 
     async fn an_answer_that_only_the_thread_knows_is_asked_for_again(backend: Backend) {
@@ -110,7 +110,7 @@ on_every_store! {
         trust.0.lock().unwrap().push("c1".into());
         // The first answer, with other arguments, is superseded although it is known by now.
         let done = agent.thread("t").answer("c1.2", Approval::Approve).resume().await.unwrap();
-        assert_eq!((done.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 2));
+        assert_eq!((done.outcome, kit.n("send")), (AgentOutcome::Completed, 2));
         let messages = format!("{:?}", head(agent.graph()).await.values.messages);
         assert!(!messages.contains("evil"), "{messages}");
         for trust in [None, Some(&trust)] {
@@ -128,7 +128,7 @@ on_every_store! {
         // The first answer becomes known meanwhile.
         trust.0.lock().unwrap().push("c1".into());
         let done = agent.thread("t").answer("c1.2", Approval::Deny("no".into())).resume().await.unwrap();
-        assert_eq!((done.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 0));
+        assert_eq!((done.outcome, kit.n("send")), (AgentOutcome::Completed, 0));
     }
 
     /// The identity of the decision is computed from the task, also in a sub-agent.

@@ -64,7 +64,7 @@ pub(super) async fn result(agent: &Agent, call: &str) -> String {
 async fn after(backend: &Backend, kit: &Kit, approval: Approval) -> (Agent, Reply) {
     let (agent, _) = program(&sending(), kit, backend, vec![two()]);
     let asked = agent.thread("t").ask("go").await.unwrap();
-    assert_eq!((asked.outcome, asked.metadata.llm_calls), (Some(AgentOutcome::AwaitingApproval), 1));
+    assert_eq!((asked.outcome, asked.metadata.llm_calls), (AgentOutcome::AwaitingApproval, 1));
     assert_eq!((asked.interrupts[0].key.as_str(), asked.interrupts.len()), ("c1", 1));
     assert_eq!(asked.interrupts[0].question["question"], json!("Send to a?"));
     assert!(asked.interrupts[0].schema.is_some());
@@ -75,9 +75,9 @@ async fn after(backend: &Backend, kit: &Kit, approval: Approval) -> (Agent, Repl
     let thread = agent.thread("t");
     let reply = thread.answer("c1", approval).resume().await.unwrap();
     assert!(!thread.state().await.unwrap().values.messages.is_empty());
-    if reply.outcome == Some(AgentOutcome::Completed) {
+    if reply.outcome == AgentOutcome::Completed {
         model.check().unwrap();
-        assert_eq!((reply.final_reply.as_str(), kit.n("echo")), ("ok", 1));
+        assert_eq!((reply.text.as_str(), kit.n("echo")), ("ok", 1));
         assert_eq!(result(&agent, "c2").await, "r:1");
     }
     (agent, reply)
@@ -107,7 +107,7 @@ on_every_store! {
         let kit = Kit::default();
         let (agent, reply) = after(&backend, &kit, Approval::Edit(json!({ "to": 1 }))).await;
         // The question is repeated, with the problem.
-        assert_eq!((reply.outcome, reply.interrupts[0].key.as_str()), (Some(AgentOutcome::AwaitingApproval), "c1.2"));
+        assert_eq!((reply.outcome, reply.interrupts[0].key.as_str()), (AgentOutcome::AwaitingApproval, "c1.2"));
         let problem = reply.interrupts[0].question["problem"].as_str().unwrap();
         assert!(problem.contains("`to`"), "{problem}");
         agent.thread("t").answer("c1.2", Approval::Edit(json!({ "to": "b" }))).resume().await.unwrap();
@@ -137,7 +137,7 @@ on_every_store! {
         let again = vec![call("c3", "send", r#"{"to":"b"}"#), txt("ok")];
         let (agent, _) = program(&sending(), &kit, &backend, again);
         let reply = agent.thread("t").ask("once more").await.unwrap();
-        assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 2));
+        assert_eq!((reply.outcome, kit.n("send")), (AgentOutcome::Completed, 2));
     }
 
     async fn an_approval_is_for_the_call_that_was_shown(backend: Backend) {
@@ -187,7 +187,7 @@ on_every_store! {
         assert_eq!(kit.n("send"), 0);
         let all = Answers::new().answer("c2", Approval::Deny("no".into())).answer("c1", Approval::Approve);
         let reply = agent.thread("t").answers(all).resume().await.unwrap();
-        assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 1));
+        assert_eq!((reply.outcome, kit.n("send")), (AgentOutcome::Completed, 1));
         let again = agent.thread("t").answer("c1", Approval::Approve).resume().await.unwrap_err();
         assert!(matches!(again, RunError::UnknownInterrupt { .. }), "{again}");
     }
@@ -210,8 +210,8 @@ on_every_store! {
         let (agent, model) = program(&scenario, &kit, &backend, vec![two()]);
         agent.thread("t").ask("go").await.unwrap();
         let reply = agent.thread("t").answer("c1", Approval::Deny("no mail".into())).resume().await.unwrap();
-        assert_eq!((reply.outcome, reply.metadata.stop_reason.as_str()), (Some(AgentOutcome::Denied), "denied"));
-        assert_eq!(reply.final_reply, "No answer: a tool call was denied (denied).");
+        assert_eq!((reply.outcome, reply.metadata.stop_reason.as_str()), (AgentOutcome::Denied, "denied"));
+        assert_eq!(reply.text, "No answer: a tool call was denied (denied).");
         assert_eq!(model.requests().len(), 1);
         assert_eq!(result(&agent, "c1").await, "Error: Permission denied: no mail");
         assert_eq!((result(&agent, "c2").await.as_str(), kit.n("send")), ("r:1", 0));
@@ -220,17 +220,17 @@ on_every_store! {
         let (agent, _) = program(&scenario, &kit, &backend, vec![call("c3", "send", r#"{"to":"b"}"#), txt("ok")]);
         agent.thread("t").ask("once more").await.unwrap();
         let reply = agent.thread("t").answer("c3", Approval::Approve).resume().await.unwrap();
-        assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 1));
+        assert_eq!((reply.outcome, kit.n("send")), (AgentOutcome::Completed, 1));
     }
 
     async fn a_permanent_grant_may_be_for_some_calls_only(backend: Backend) {
         let kit = Kit::default();
-        let bad = Approval::AlwaysFor([("to".to_owned(), "[".to_owned())].into());
+        let bad = Approval::always_for([("to", "[")]);
         let (agent, reply) = after(&backend, &kit, bad).await;
         // An invalid pattern repeats the question.
         let problem = reply.interrupts[0].question["problem"].as_str().unwrap();
         assert!(problem.contains('['), "{problem}");
-        let good = Approval::AlwaysFor([("to".to_owned(), "a*".to_owned())].into());
+        let good = Approval::always_for([("to", "a*")]);
         assert_eq!(serde_json::Value::from(good.clone()), json!({ "always_for": { "to": "a*" } }));
         agent.thread("t").answer("c1.2", good).resume().await.unwrap();
         assert_eq!(kit.n("send"), 1);
@@ -273,15 +273,15 @@ on_every_store! {
             stream.outcome().await.unwrap();
             requested
         };
-        let first = requested(agent.thread("t").ask_stream("go", StreamMode::Custom)).await;
+        let first = requested(agent.thread("t").stream(agent.input("go"), StreamMode::Custom)).await;
         let wanted = json!({
             "id": "c1", "tool": "send", "args": { "to": "a" }, "allowed": ["approve", "deny", "edit", "respond"],
         });
         assert_eq!((first.len(), &first[0]), (2, &wanted));
-        let half = agent.thread("t").answer("c1", Approval::Approve).resume_stream(StreamMode::Custom).await.unwrap();
+        let half = agent.thread("t").answer("c1", Approval::Approve).resume_point().await.unwrap().resume_stream(StreamMode::Custom);
         let second = requested(half).await;
         assert_eq!((second.len(), &second[0]["id"]), (1, &json!("c2")));
-        let rest = agent.thread("t").answer("c2", Approval::Approve).resume_stream(StreamMode::Custom).await.unwrap();
+        let rest = agent.thread("t").answer("c2", Approval::Approve).resume_point().await.unwrap().resume_stream(StreamMode::Custom);
         assert!(requested(rest).await.is_empty());
     }
 
@@ -289,7 +289,7 @@ on_every_store! {
         let kit = Kit::default();
         let (agent, _) = program(&sending(), &kit, &backend, vec![call("c1", "send", "{}"), txt("ok")]);
         let reply = agent.thread("t").ask("go").await.unwrap();
-        assert_eq!(reply.outcome, Some(AgentOutcome::Completed));
+        assert_eq!(reply.outcome, AgentOutcome::Completed);
         assert!(result(&agent, "c1").await.starts_with("Error: invalid args for 'send'"));
     }
 
@@ -322,7 +322,7 @@ on_every_store! {
         let (agent, _) = program(&scenario, &kit, &backend, vec![two(), txt("too late")]);
         agent.thread("t").clock(at(0)).ask("go").await.unwrap();
         let reply = agent.thread("t").answer("c1", Approval::Approve).clock(at(120_000)).resume().await.unwrap();
-        assert_eq!((reply.final_reply.as_str(), reply.metadata.stop_reason.as_str()), ("too late", "budget_wall"));
+        assert_eq!((reply.text.as_str(), reply.metadata.stop_reason.as_str()), ("too late", "budget_wall"));
         assert_eq!(kit.n("send"), 0);
         assert_eq!(result(&agent, "c1").await, "Error: budget exhausted, not executed.");
     }
@@ -418,7 +418,7 @@ fn nobody_is_asked_about_a_call_that_cannot_run_any_more() {
                 let reply = agent.thread("t").clock(clock).ask("go").await.unwrap();
                 assert_eq!((reply.interrupts.len(), kit.n("send")), (0, 0));
                 assert_eq!(result(&agent, "c2").await, skipped);
-                assert_eq!(reply.final_reply, ended);
+                assert_eq!(reply.text, ended);
             });
         }
     }

@@ -49,11 +49,7 @@ fn a_crash_at_any_write_around_a_call_is_recovered() {
                 let small = Small::new();
                 let program = async |model, store| program(&small, model, store).await;
                 let Lives { stopped, reply, agent } = lives((stops, n), level, &answers(), program).await;
-                assert_eq!(
-                    (reply.outcome, &*reply.final_reply),
-                    (Some(AgentOutcome::Completed), "done"),
-                    "{n}"
-                );
+                assert_eq!((reply.outcome, &*reply.text), (AgentOutcome::Completed, "done"), "{n}");
                 let results = state(&agent).await.tool_result_history;
                 let mut doubts = 0;
                 for (at, result) in RESULTS.into_iter().enumerate() {
@@ -122,7 +118,7 @@ fn a_turn_that_is_cancelled_at_any_event_of_a_call_is_followed_by_another() {
                     model(level, [call("c9", "small_say", r#"{"what":"y"}"#), txt("ok")]).await;
                 let agent = program(&small, next, store).await;
                 let reply = agent.thread("t").ask("more").await.unwrap();
-                assert_eq!(reply.final_reply, "ok", "{n}");
+                assert_eq!(reply.text, "ok", "{n}");
                 let results = state(&agent).await.tool_result_history;
                 assert_eq!(results.last().unwrap(), "y no key no greeting", "{n}");
                 // The start of the unanswered call is the last event.

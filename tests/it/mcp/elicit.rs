@@ -115,7 +115,7 @@ async fn results(agent: &Agent) -> Vec<String> {
 async fn a_question_of_a_server_interrupts_the_run_and_announces_the_repeated_call() {
     let bank = Bank::new(&[]);
     let reply = bank.asked().await;
-    assert_eq!(reply.outcome, Some(AgentOutcome::AwaitingApproval));
+    assert_eq!(reply.outcome, AgentOutcome::AwaitingApproval);
     let [asked] = &reply.interrupts[..] else { panic!("{:?}", reply.interrupts) };
     assert_eq!(asked.key, "c1.asks.1");
     let schema = json!({"type": "object", "properties": {"account": {"type": "string", "minLength": 2}}, "required": ["account"]});
@@ -145,7 +145,7 @@ async fn an_answer_reaches_the_server_in_another_process() {
         bank.gets("cancelled", 1).await;
         let next = bank.program([txt("paid")]).await;
         let reply = next.thread("t").answer(&id, approval).resume().await.unwrap();
-        assert_eq!((reply.outcome, &*reply.final_reply), (Some(AgentOutcome::Completed), "paid"));
+        assert_eq!((reply.outcome, &*reply.text), (AgentOutcome::Completed, "paid"));
         assert_eq!(results(&next).await, [format!("{AGAIN}{result}")]);
         assert_eq!(bank.seen().iter().filter(|seen| *seen == "pay").count(), 2);
         assert_eq!(bank.seen().last().unwrap(), result);
@@ -200,7 +200,7 @@ async fn an_invalid_answer_is_requested_again_and_not_sent() {
     ] {
         let key = if round == 1 { "c1.asks.1".to_owned() } else { format!("c1.asks.1.{round}") };
         let reply = bank.program([]).await.thread("t").answer(&key, approval).resume().await.unwrap();
-        assert_eq!(reply.outcome, Some(AgentOutcome::AwaitingApproval));
+        assert_eq!(reply.outcome, AgentOutcome::AwaitingApproval);
         let asked = &reply.interrupts[0];
         assert_eq!(
             (&*asked.key, &asked.question["problem"]),
@@ -220,7 +220,7 @@ async fn a_waiting_question_is_repeated_without_the_call() {
     bank.gets("cancelled", 1).await;
     for _ in 0..2 {
         let again = bank.program([]).await.thread("t").resume().await.unwrap();
-        assert_eq!((again.outcome, &again.interrupts), (Some(AgentOutcome::AwaitingApproval), &first));
+        assert_eq!((again.outcome, &again.interrupts), (AgentOutcome::AwaitingApproval, &first));
     }
     assert_eq!(bank.seen().iter().filter(|seen| *seen == "pay").count(), 1);
 }
@@ -271,7 +271,7 @@ async fn a_server_that_asks_and_asks_is_declined_in_the_end() {
         let bank = Bank::new(&[(env, "1")]);
         let mut reply = bank.asked().await;
         let mut questions = 0;
-        while reply.outcome == Some(AgentOutcome::AwaitingApproval) {
+        while reply.outcome == AgentOutcome::AwaitingApproval {
             questions += 1;
             let id = reply.interrupts[0].id.clone();
             reply = bank
@@ -363,7 +363,7 @@ async fn a_call_has_its_whole_time_after_its_wait_for_others() {
         }
     };
     let (reply, ()) = tokio::join!(async { agent.thread("t").ask("go").await }, passes);
-    assert_eq!(reply.unwrap().final_reply, "ok");
+    assert_eq!(reply.unwrap().text, "ok");
     assert_eq!(results(&agent).await, ["noted"]);
     busy.abort();
 }
@@ -384,7 +384,7 @@ async fn questions_without_a_user_are_declined_and_reported() {
             false => agent.approve_by_interrupt(),
         };
         let (agent, config) = (agent.build().unwrap(), if stored { t() } else { RunOptions::new() });
-        let mut stream = agent.configured(config).ask_stream("go", superstep::StreamMode::Custom);
+        let mut stream = agent.configured(config).stream(agent.input("go"), superstep::StreamMode::Custom);
         let mut said = String::new();
         while let Some(event) = futures::StreamExt::next(&mut stream).await {
             if let superstep::Event::Custom { data, .. } = event {
@@ -445,7 +445,7 @@ async fn an_approver_answers_at_once() {
     let agent = agent.config(ReactConfig { permissions: allowed(), ..ReactConfig::graph(5) });
     let agent = agent.approver(Arc::new(Here)).build().unwrap();
     let reply = agent.ask("go").await.unwrap();
-    assert_eq!((&*reply.final_reply, bank.seen().last().unwrap().as_str()), ("ok", ACCEPTED));
+    assert_eq!((&*reply.text, bank.seen().last().unwrap().as_str()), ("ok", ACCEPTED));
 }
 
 /// Starts a bank at an address, which records the answers that it receives.

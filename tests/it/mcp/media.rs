@@ -90,7 +90,7 @@ async fn a_model_that_takes_them_gets_images_and_audio_behind_the_results() {
     let model = scripted(looks(1), BOTH);
     let agent_of = agent(&model);
     let reply = agent_of.thread("t").ask("Look.").await.unwrap();
-    assert_eq!((reply.final_reply.as_str(), model.check()), ("I see.", Ok(())));
+    assert_eq!((reply.text.as_str(), model.check()), ("I see.", Ok(())));
     let request = &model.requests()[1];
     assert_eq!(results(request)[0].content, TEXT);
     let sent = wire(request, BOTH);
@@ -167,7 +167,7 @@ fn a_program_that_stops_around_a_call_with_an_image_is_followed_by_one_that_send
                 };
                 let Lives { stopped, reply, agent } =
                     lives((stops, n), Level::Here, &looks(1), program).await;
-                assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{n}");
+                assert_eq!(reply.outcome, AgentOutcome::Completed, "{n}");
                 let media = [
                     "[image: image/gif, 42 bytes]",
                     "[audio: audio/wav, 44 bytes]",
@@ -196,7 +196,7 @@ async fn a_thread_continues_with_its_images_after_a_failed_request() {
     };
     let refused = vec![call("c1", "odd_look", "{}"), http(400, &[], "{}")];
     let reply = agent(scripted(refused, BOTH)).thread("t").ask("Look.").await.unwrap();
-    assert_eq!(reply.outcome, Some(AgentOutcome::LlmError));
+    assert_eq!(reply.outcome, AgentOutcome::LlmError);
     // A provider that rejects them does not receive them again.
     for accepts in [BOTH, Accepts::NOTHING] {
         let model = scripted(vec![txt("ok")], accepts);

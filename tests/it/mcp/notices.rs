@@ -62,7 +62,7 @@ async fn an_agent_streams_the_progress_of_a_call_as_its_output() {
     let small = Small::new();
     let server = Arc::new(small.connect().await);
     let (agent, _) = agent(&server, [call_of("c1", "small_count", "{}"), txt("done")]);
-    let mut stream = agent.thread("t").ask_stream("go", StreamMode::Custom);
+    let mut stream = agent.thread("t").stream(agent.input("go"), StreamMode::Custom);
     let mut told = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::<AgentState>::Custom { name, data, .. } = event

@@ -75,6 +75,18 @@ async fn answered(answer: &str) -> Result<String, String> {
 }
 
 #[tokio::test]
+async fn a_server_is_the_leader_of_a_session_without_a_terminal() {
+    let odd = Odd::new();
+    let server = McpServer::connect("odd", odd.config(&[])).await.unwrap();
+    let id = odd.begun().await;
+    let stat = fs::read_to_string(Path::new("/proc").join(&id).join("stat")).unwrap();
+    // After the name: the state, the parent, the group, the session, the terminal.
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    assert_eq!(fields[2..5], [&*id, &*id, "0"], "{stat}");
+    drop(server);
+}
+
+#[tokio::test]
 async fn one_tool_that_cannot_be_used_does_not_cost_the_others() {
     let odd = Odd::new();
     let tools = r#"[{"name":"a","inputSchema":{"type":"object"}},{"name":"b","inputSchema":null},7,

@@ -103,7 +103,7 @@ async fn calls_that_overlap_run_side_by_side_once_the_one_before_was_sent() {
     let config = ReactConfig { tool_mode: ToolMode::Parallel { max: 16 }, ..ReactConfig::graph(5) };
     let agent = Agent::builder(model(&["meet"])).tools([meets]);
     let outcome = agent.config(config).build().unwrap().ask("go").await;
-    assert_eq!(outcome.unwrap().final_reply, "done");
+    assert_eq!(outcome.unwrap().text, "done");
 }
 
 #[tokio::test]
@@ -122,6 +122,6 @@ async fn a_call_that_waits_for_an_approval_holds_back_those_behind_it_at_the_sam
     assert_eq!(arrived(small.seen().split(' ')), in_order()[..2]);
     let answers = superstep::Answers::new().answer("c2", Approval::Approve).answer("c5", Approval::Approve);
     let reply = agent.thread("t").answers(answers).resume().await.unwrap();
-    assert_eq!(reply.final_reply, "done");
+    assert_eq!(reply.text, "done");
     assert_eq!(arrived(small.seen().split(' ')), in_order());
 }

@@ -194,7 +194,7 @@ async fn a_model_reads_that_a_real_server_was_killed_and_calls_it_again() {
     let agent = Agent::builder(Arc::new(model)).tool_source(Arc::new(server));
     let agent =
         agent.config(ReactConfig { permissions: allowed(), ..ReactConfig::graph(5) }).build().unwrap();
-    let mut stream = agent.without_thread().ask_stream("go", StreamMode::Custom);
+    let mut stream = agent.without_thread().stream(agent.input("go"), StreamMode::Custom);
     while let Some(event) = stream.next().await {
         if let Event::<AgentState>::Custom { name: "tool_output", data, .. } = event
             && data["chunk"].as_str().unwrap().starts_with("[1/600]")

@@ -140,7 +140,7 @@ impl Modules {
 }
 
 /// Returns the module of a file below `src`.
-fn module_of(file: &Path) -> Module {
+pub(super) fn module_of(file: &Path) -> Module {
     let mut names: Module =
         file.with_extension("").iter().map(|name| name.to_string_lossy().into_owned()).collect();
     if names.last().is_some_and(|name| matches!(name.as_str(), "lib" | "main" | "mod")) {

@@ -33,7 +33,7 @@ async fn an_agent_makes_the_expected_calls_of_its_model_and_its_tools() {
 
     let agent = agent(model, [weather.tool()]);
     let reply = agent.ask("What about Oslo and Atlantis?").await.unwrap();
-    assert_eq!(reply.final_reply, "It rains in Oslo.");
+    assert_eq!(reply.text, "It rains in Oslo.");
     assert_eq!(weather.calls().len(), 2);
     expect.assert_done();
     weather.assert_done();

@@ -26,7 +26,7 @@ impl<S: HasAgent> AgentThread<S> {
         let reply = Reply::from(end);
         match reply.read() {
             Ok(Some(value)) => Ok(value),
-            Ok(None) if reply.outcome == Some(AgentOutcome::InvalidOutput) => {
+            Ok(None) if reply.outcome == AgentOutcome::InvalidOutput => {
                 Err(ExtractError::Invalid { problem, reply })
             }
             Ok(None) => Err(ExtractError::NoOutput { reply }),
@@ -96,7 +96,7 @@ pub enum ExtractError {
         reply: Reply,
     },
     /// The turn ended before there was a reply.
-    #[error("the turn ended without a value: {}", reply.final_reply)]
+    #[error("the turn ended without a value: {}", reply.text)]
     NoOutput {
         /// The turn.
         reply: Reply,

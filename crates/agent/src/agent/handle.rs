@@ -20,7 +20,7 @@ use crate::{AgentOutcome, AgentState, HasAgent, ReactConfig, approval::ApprovalR
 /// # async fn example(model: Arc<dyn ChatModel>) -> Result<(), Box<dyn std::error::Error>> {
 /// let agent = Agent::builder(model).config(ReactConfig::graph(25)).build()?;
 /// let reply = agent.ask("What is 2 + 3?").await?;
-/// println!("{}", reply.final_reply);
+/// println!("{}", reply.text);
 /// # Ok(())
 /// # }
 /// ```
@@ -41,15 +41,15 @@ impl<S: HasAgent> fmt::Debug for Agent<S> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reply {
     /// The text for the user; an explanation if there is no reply.
-    pub final_reply: String,
+    #[serde(rename = "final_reply")]
+    pub text: String,
     /// The summary of the turn.
     pub metadata: Metadata,
     /// The structured reply; `None` if there is no schema, or no matching reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// The outcome of the turn; `None` if it was stopped before its end and can be resumed, or waits for an
-    /// interrupt that is not an approval.
-    pub outcome: Option<AgentOutcome>,
+    /// The outcome of the turn; after the end of the model, or in between for a turn that can be resumed.
+    pub outcome: AgentOutcome,
     /// Tokens of the turn, as reported by the provider.
     pub usage: Usage,
     /// The last checkpoint; `None` without a checkpointer.
@@ -91,16 +91,15 @@ impl<S: HasAgent> From<Outcome<S>> for Reply {
         let state = end.state.into_agent();
         // An unfinished turn has a summary, too.
         let metadata = if state.outcome.is_some() { state.metadata.clone() } else { state.summary() };
-        let AgentState { final_reply, output, outcome, usage, .. } = state;
-        let outcome = match end.status {
-            Status::Completed => outcome,
-            Status::Interrupted | Status::Cancelled if end.interrupts.iter().any(is_approval) => {
-                Some(AgentOutcome::AwaitingApproval)
-            }
-            _ => None,
-        };
+        let AgentState { final_reply: text, output, outcome, usage, .. } = state;
         let (checkpoint, interrupts) = (end.checkpoint, end.interrupts);
-        Self { final_reply, output, metadata, outcome, usage, checkpoint, interrupts }
+        let outcome = match (end.status, outcome) {
+            (Status::Completed, Some(outcome)) => outcome,
+            _ if interrupts.iter().any(is_approval) => AgentOutcome::AwaitingApproval,
+            _ if !interrupts.is_empty() => AgentOutcome::AwaitingAnswer,
+            _ => AgentOutcome::Stopped,
+        };
+        Self { text, output, metadata, outcome, usage, checkpoint, interrupts }
     }
 }
 

@@ -5,6 +5,7 @@
 pub(crate) mod builder;
 pub(crate) mod extract;
 pub(crate) mod handle;
+pub(crate) mod reply_stream;
 pub(crate) mod steer;
 pub(crate) mod sub_agent;
 pub(crate) mod thread;

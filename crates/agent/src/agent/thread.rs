@@ -9,11 +9,14 @@ use serde::Serialize;
 use serde_json::Value;
 use superstep_graph::{
     Answers, CheckpointId, Durability, OnExisting, OnUnfinished, Outcome, RunError, RunOptions, RunStream,
-    Streaming, Thread, ThreadId, clock::Clock, convert::IntoShared, thread::Drain,
+    StreamMode, Streaming, Thread, ThreadId, clock::Clock, convert::IntoShared, thread::Drain,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::steer::{SteerError, steer};
+use super::{
+    reply_stream::ReplyStream,
+    steer::{SteerError, steer},
+};
 use crate::{Agent, AgentOutcome, AgentState, HasAgent, Reply};
 
 /// One thread of an agent, together with the options of the turns that start from here.
@@ -25,7 +28,7 @@ use crate::{Agent, AgentOutcome, AgentState, HasAgent, Reply};
 /// # use superstep_agent::Agent;
 /// # async fn example(agent: Agent) -> Result<(), Box<dyn std::error::Error>> {
 /// let ada = agent.thread("ada");
-/// println!("{}", ada.ask("What is 2 + 3?").await?.final_reply);
+/// println!("{}", ada.ask("What is 2 + 3?").await?.text);
 /// println!("{} messages", ada.state().await?.values.messages.len());
 /// # Ok(())
 /// # }
@@ -113,10 +116,9 @@ impl<S: HasAgent> AgentThread<S> {
         self.run(self.agent.input(text)).map_ok(Reply::from)
     }
 
-    /// Does the same as [`ask`](Self::ask) and streams events;
-    /// [`StreamMode::Custom`](superstep_graph::StreamMode::Custom) has the agent's events.
-    pub fn ask_stream(&self, text: &str, streaming: impl Into<Streaming>) -> RunStream<S> {
-        self.stream(self.agent.input(text), streaming)
+    /// Does the same as [`ask`](Self::ask) and streams the agent's events.
+    pub fn ask_stream(&self, text: &str) -> ReplyStream<S> {
+        self.stream(self.agent.input(text), StreamMode::Custom).into()
     }
 
     /// Runs a turn for an input: messages, and writes of other channels. The returned outcome has the state,
@@ -136,7 +138,7 @@ impl<S: HasAgent> AgentThread<S> {
     ///     let input = agent.input("How do I clean it?").product("kettle");
     ///     let end = agent.thread("support-17").run(input).await?;
     ///     println!("about a {}", end.state.product);
-    ///     Ok(Reply::from(end).final_reply)
+    ///     Ok(Reply::from(end).text)
     /// }
     /// ```
     ///
@@ -149,7 +151,8 @@ impl<S: HasAgent> AgentThread<S> {
         self.graph_thread().run(input)
     }
 
-    /// Does the same as [`run`](Self::run) and streams events.
+    /// Does the same as [`run`](Self::run) and streams events of any mode; [`AgentEvent::of`](crate::AgentEvent::of) reads the
+    /// agent's from those of [`StreamMode::Custom`].
     pub fn stream(&self, input: impl Into<S::Update>, streaming: impl Into<Streaming>) -> RunStream<S> {
         self.graph_thread().stream(input, streaming)
     }
@@ -165,12 +168,12 @@ impl<S: HasAgent> AgentThread<S> {
         async move { stopped.resume_point().await?.resume().await.map(Reply::from) }
     }
 
-    /// Does the same as [`resume`](Self::resume) and streams events.
+    /// Does the same as [`resume`](Self::resume) and streams the agent's events.
     ///
     /// # Errors
     /// [`RunError`] if the thread cannot be read.
-    pub async fn resume_stream(&self, streaming: impl Into<Streaming>) -> Result<RunStream<S>, RunError> {
-        Ok(self.resume_point().await?.resume_stream(streaming))
+    pub async fn resume_stream(&self) -> Result<ReplyStream<S>, RunError> {
+        Ok(self.resume_point().await?.resume_stream(StreamMode::Custom).into())
     }
 
     /// Sends a message to the turn that runs on the thread, in this or another process: see
@@ -191,7 +194,11 @@ impl<S: HasAgent> AgentThread<S> {
     // The graph of a turn that was cancelled or had no model is finished, yet the caller wants to try again: a fork from before the last
     // model call repeats the same request. Its partial response is dropped, so that the model reads no half sentence as its own; a user
     // who sends a new message instead has read that half, and the model receives it as well.
-    async fn resume_point(&self) -> Result<Thread<S>, RunError> {
+    /// Returns the handle of the graph's thread at the checkpoint from which [`resume`](Self::resume) continues.
+    ///
+    /// # Errors
+    /// [`RunError`] if the thread cannot be read.
+    pub async fn resume_point(&self) -> Result<Thread<S>, RunError> {
         let thread = self.graph_thread();
         if thread.id().is_none() || thread.start().is_some() {
             return Ok(thread);

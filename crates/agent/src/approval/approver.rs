@@ -94,6 +94,18 @@ pub enum Approval {
 }
 
 impl Approval {
+    /// Creates the approval of this call and of later ones whose arguments match these patterns.
+    ///
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use superstep_agent::Approval;
+    /// let to_ada = BTreeMap::from([("to".to_owned(), "*@ada.org".to_owned())]);
+    /// assert_eq!(Approval::always_for([("to", "*@ada.org")]), Approval::AlwaysFor(to_ada));
+    /// ```
+    pub fn always_for<N: Into<String>, P: Into<String>>(arguments: impl IntoIterator<Item = (N, P)>) -> Self {
+        Self::AlwaysFor(arguments.into_iter().map(|(name, pattern)| (name.into(), pattern.into())).collect())
+    }
+
     /// Returns whether the decision lets the call run, or accepts its question.
     pub fn lets_run(&self) -> bool {
         match self {

@@ -326,7 +326,7 @@ impl AgentEvent {
     }
 
     /// Returns the data of the JSON form.
-    pub(super) fn data(&self) -> Value {
+    pub fn data(&self) -> Value {
         let mut event = serde_json::to_value(self).expect("an event has a JSON form");
         event["data"].take()
     }

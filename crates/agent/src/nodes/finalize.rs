@@ -138,7 +138,10 @@ fn explain(stop_reason: &StopReason, error: Option<&str>) -> String {
             }
             _ => STOPPED,
         },
-        AgentOutcome::Completed | AgentOutcome::AwaitingApproval => STOPPED,
+        AgentOutcome::Completed
+        | AgentOutcome::AwaitingApproval
+        | AgentOutcome::AwaitingAnswer
+        | AgentOutcome::Stopped => STOPPED,
     };
     match error {
         Some(error) => format!("No answer: {why} ({stop_reason}): {error}"),

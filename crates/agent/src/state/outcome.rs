@@ -47,6 +47,10 @@ pub enum AgentOutcome {
     ToolFailed,
     /// The turn has not ended: calls wait for approval.
     AwaitingApproval,
+    /// The turn has not ended: a node of your own waits for an answer.
+    AwaitingAnswer,
+    /// The turn was stopped before its end, and can be resumed.
+    Stopped,
 }
 
 // Not an `AgentOutcome`, because it also names the limit of the budget, and may be a text of another node.
@@ -124,6 +128,8 @@ impl AgentOutcome {
             Self::Denied => "denied",
             Self::ToolFailed => "tool_error",
             Self::AwaitingApproval => "awaiting_approval",
+            Self::AwaitingAnswer => "awaiting_answer",
+            Self::Stopped => "stopped",
         }
     }
 }

@@ -8,6 +8,7 @@ use clap::{
 };
 use superstep::llm::ApiKey;
 
+use crate::config::names::{new_thread_name, thread_name, user_name};
 use crate::{
     args::{
         decisions::DecisionArgs,
@@ -16,11 +17,11 @@ use crate::{
         memory::MemoryCommand,
         new::NewArgs,
         shared::{
-            AgentArgs, DatabaseArgs, Format, KeepArgs, LocationArgs, LogArgs, ReplayedArgs, ThreadArgs,
-            ThreadsArgs, TurnArgs, TwoStatesArgs,
+            AgentArgs, DatabaseArgs, DiffArgs, Format, HistoryArgs, KeepArgs, LocationArgs, LogArgs,
+            ReplayedArgs, StateArgs, ThreadArgs, ThreadsArgs, TurnArgs,
         },
         storage::DbCommand,
-        values::{Stdin, checkpoint, new_thread_name, stdin, thread_name, user_name},
+        values::{Stdin, checkpoint, stdin},
     },
     output::{
         exit::{Exit, Failure},
@@ -119,13 +120,13 @@ Examples:
   superstep worker --tools read --concurrency 16 --limit 32")]
     Worker(AgentWorkerArgs),
     /// List the threads, the newest first.
-    Threads(ThreadsArgs<DatabaseArgs>),
+    Threads(ThreadsArgs<LocationArgs>),
     /// Delete threads with all of their checkpoints.
     Delete(DeleteArgs),
     /// Copy a thread; the copy is independent of the original.
     Copy(CopyArgs),
     /// Adopt a thread that another graph began, such as an agent of your own program.
-    Adopt(ThreadArgs),
+    Adopt(ThreadArgs<LocationArgs>),
     /// Delete older checkpoints of a thread; its newest one always stays.
     Prune(PruneArgs),
     /// Check, measure, prune, shrink or rekey a whole database.
@@ -138,7 +139,7 @@ Examples:
   superstep db prune --older-than 30d && superstep db vacuum
   SUPERSTEP_OLD_KEY=$SUPERSTEP_KEY SUPERSTEP_KEY=$(cat new.key) superstep db rekey"
     )]
-    Db(DbCommand<DatabaseArgs>),
+    Db(DbCommand<LocationArgs>),
     /// Restore files that tools changed after a checkpoint of a finished thread.
     #[command(after_help = "\
 Restores the files that the thread's tools changed after the checkpoint. If another program changed one of them since, no \
@@ -169,17 +170,17 @@ Examples:
   superstep dream --user ada --now")]
     Dream(DreamArgs),
     /// Show the state of a thread.
-    State(StateArgs),
+    State(StateArgs<LocationArgs>),
     /// Show the checkpoints of a thread as a tree, with the writes of each superstep.
-    History(HistoryArgs),
+    History(HistoryArgs<LocationArgs>),
     /// Compare two states by channel: checkpoints of a thread, or two threads.
     #[command(after_help = "\
 Examples:
   superstep diff t-20261121-223015-3f2a@4 @9
   superstep diff t-20261121-223015-3f2a t-20261121-230144-07c1")]
-    Diff(DiffArgs),
+    Diff(DiffArgs<LocationArgs>),
     /// Follow a thread that another process runs, until its turn ends or waits for a decision.
-    Watch(ThreadArgs),
+    Watch(ThreadArgs<LocationArgs>),
     /// Replay a thread, or all of them, from the recorded inputs and report the first divergence.
     #[command(after_help = "\
 Neither the model nor tools run: their results come from the thread. Nothing is stored. With another `--config` or \
@@ -203,7 +204,7 @@ everything that the thread has: conversations, results of tools, and your settin
 Examples:
   superstep export t-20261121-223015-3f2a > case.thread.jsonl
   superstep export t-20261121-223015-3f2a --redact messages --redact-env OPENAI_API_KEY")]
-    Export(ExportArgs),
+    Export(ExportArgs<LocationArgs>),
     /// Store the thread of a file that `superstep export` wrote; it must not exist yet.
     #[command(after_help = "\
 The thread is treated like one of a foreign database: rules that allow, answers and servers in the file have no effect \
@@ -212,7 +213,7 @@ until you name them yourself.
 Examples:
   superstep import case.thread.jsonl
   superstep import case.thread.jsonl --as case-2")]
-    Import(ImportArgs),
+    Import(ImportArgs<LocationArgs>),
     /// Draw the agent's graph, or a thread's path through it.
     #[command(visible_alias = "graph")]
     Draw(DrawArgs),
@@ -291,7 +292,7 @@ pub(crate) struct SteerArgs {
     #[arg(index = 2, value_parser = NonEmptyStringValueParser::new())]
     pub(crate) text: String,
     #[command(flatten)]
-    pub(crate) thread: ThreadArgs,
+    pub(crate) thread: ThreadArgs<LocationArgs>,
 }
 
 #[derive(Args, Debug)]
@@ -303,7 +304,7 @@ pub(crate) struct DeleteArgs {
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs<LocationArgs>,
 }
 
 #[derive(Args, Debug)]
@@ -312,7 +313,7 @@ pub(crate) struct CopyArgs {
     #[arg(index = 2, value_parser = new_thread_name)]
     pub(crate) new: String,
     #[command(flatten)]
-    pub(crate) thread: ThreadArgs,
+    pub(crate) thread: ThreadArgs<LocationArgs>,
 }
 
 #[derive(Args, Debug)]
@@ -323,7 +324,7 @@ pub(crate) struct PruneArgs {
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) thread: ThreadArgs,
+    pub(crate) thread: ThreadArgs<LocationArgs>,
 }
 
 #[derive(Args, Debug)]
@@ -338,7 +339,7 @@ pub(crate) struct RevertArgs {
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) thread: ThreadArgs,
+    pub(crate) thread: ThreadArgs<LocationArgs>,
 }
 
 #[derive(Args, Debug)]
@@ -362,33 +363,7 @@ pub(crate) struct DreamArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct StateArgs {
-    /// The checkpoint [default: the newest].
-    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
-    pub(crate) at: Option<u64>,
-    #[command(flatten)]
-    pub(crate) thread: ThreadArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct HistoryArgs {
-    /// Maximum number of checkpoints.
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
-    #[command(flatten)]
-    pub(crate) thread: ThreadArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct DiffArgs {
-    #[command(flatten)]
-    pub(crate) states: TwoStatesArgs,
-    #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs<LocationArgs>,
 }
 
 #[derive(Args, Debug)]
@@ -405,7 +380,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     pub(crate) current_tools: bool,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs<LocationArgs>,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
     /// Do not use a long-term memory.

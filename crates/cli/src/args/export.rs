@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, builder::NonEmptyStringValueParser};
 
-use super::{
-    db::{DbArg, VARIABLE, database},
-    shared::{DatabaseArgs, LocationArgs, OwnDatabaseArgs},
-    values::{new_thread_name, thread_name},
+use crate::{
+    args::shared::DatabaseArgs,
+    config::names::{new_thread_name, thread_name},
 };
 
 /// The contents of a text.
@@ -40,40 +39,20 @@ pub(crate) struct FileArgs {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct ExportArgs {
+pub(crate) struct ExportArgs<L: Args> {
     /// The thread.
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
     #[command(flatten)]
     pub(crate) text: TextArgs,
     #[command(flatten)]
-    pub(crate) location: LocationArgs,
+    pub(crate) location: L,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct ImportArgs {
+pub(crate) struct ImportArgs<L: Args> {
     #[command(flatten)]
     pub(crate) file: FileArgs,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct OwnExportArgs {
-    /// The thread.
-    #[arg(value_parser = thread_name)]
-    pub(crate) thread: String,
-    #[command(flatten)]
-    pub(crate) text: TextArgs,
-    /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in the current folder].
-    #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
-    pub(crate) db: Option<DbArg>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct OwnImportArgs {
-    #[command(flatten)]
-    pub(crate) file: FileArgs,
-    #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
+    pub(crate) database: DatabaseArgs<L>,
 }

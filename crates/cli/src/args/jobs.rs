@@ -7,11 +7,13 @@ use superstep::agent::config::{PermissionRule, Permit};
 #[cfg(feature = "postgres")]
 use superstep::worker::JobId;
 
-use crate::args::{
-    db::{DbArg, VARIABLE, database},
-    decisions::DecisionArgs,
-    shared::{AgentArgs, LocationArgs, OwnDatabaseArgs},
-    values::{Stdin, age, new_thread_name, schedule_name, stdin, thread_name},
+use crate::{
+    args::{
+        decisions::DecisionArgs,
+        shared::{AgentArgs, DatabaseArgs, DbArgs, LocationArgs},
+        values::{Stdin, age, stdin},
+    },
+    config::names::{new_thread_name, schedule_name, thread_name},
 };
 
 /// The number of a job, which a build without PostgreSQL only parses.
@@ -20,11 +22,11 @@ type JobId = i64;
 
 /// Describes `--db` of the commands that need a server, and of those below them.
 pub(crate) fn on_server(command: Command) -> Command {
-    let describe = |arg: Arg| match arg.get_id() == "db" {
-        true => {
-            arg.value_name("URL").help("The PostgreSQL database, `postgres://...` [default: SUPERSTEP_DB]")
+    let describe = |arg: Arg| {
+        if arg.get_id() != "db" {
+            return arg;
         }
-        false => arg,
+        arg.value_name("URL").help("The PostgreSQL database, `postgres://...` [default: SUPERSTEP_DB]")
     };
     command.mut_args(describe).mut_subcommands(on_server)
 }
@@ -58,9 +60,8 @@ pub(crate) struct WorkerArgs {
     /// Print only warnings and errors.
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// The database.
-    #[arg(long, value_name = "URL", env = VARIABLE, hide_env = true, value_parser = database())]
-    pub(crate) db: Option<DbArg>,
+    #[command(flatten)]
+    pub(crate) location: DbArgs,
 }
 
 fn limit(text: &str) -> Result<(String, u16), String> {
@@ -179,7 +180,7 @@ pub(crate) struct AgentJobAnswerArgs {
     #[command(flatten)]
     pub(crate) due: DueArgs,
     #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
+    pub(crate) database: DatabaseArgs<DbArgs>,
     #[command(flatten)]
     pub(crate) decisions: DecisionArgs,
 }
@@ -207,7 +208,7 @@ pub(crate) enum ScheduleCommand<A: Args> {
 #[derive(Subcommand, Debug)]
 pub(crate) enum StoredSchedules {
     /// List the schedules.
-    List(OwnDatabaseArgs),
+    List(DatabaseArgs<DbArgs>),
     /// Remove a schedule. Its jobs remain.
     Remove(ScheduleArgs),
     /// Make no jobs until `resume`.
@@ -221,7 +222,7 @@ pub(crate) struct ScheduleArgs {
     /// The schedule.
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
+    pub(crate) database: DatabaseArgs<DbArgs>,
 }
 
 /// The times of a schedule, and its threads.
@@ -240,7 +241,7 @@ pub(crate) struct TimesArgs {
     #[arg(long, value_name = "THREAD", value_parser = new_thread_name)]
     pub(crate) thread: Option<String>,
     #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
+    pub(crate) database: DatabaseArgs<DbArgs>,
 }
 
 #[derive(Args, Debug)]
@@ -340,7 +341,7 @@ pub(crate) struct OrderArgs {
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) id: Option<String>,
     #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
+    pub(crate) database: DatabaseArgs<DbArgs>,
 }
 
 /// The order and the time of jobs.
@@ -369,7 +370,7 @@ pub(crate) struct JobListArgs {
     #[arg(long, visible_alias = "failed", conflicts_with = "thread")]
     pub(crate) dead: bool,
     #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
+    pub(crate) database: DatabaseArgs<DbArgs>,
 }
 
 #[derive(Args, Debug)]
@@ -378,7 +379,7 @@ pub(crate) struct JobIdsArgs {
     #[arg(required = true, value_name = "JOB")]
     pub(crate) jobs: Vec<JobId>,
     #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
+    pub(crate) database: DatabaseArgs<DbArgs>,
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
 
-use crate::args::{shared::DatabaseArgs, values::user_name};
+use crate::{
+    args::shared::{DatabaseArgs, LocationArgs},
+    config::names::user_name,
+};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum MemoryCommand {
@@ -54,7 +57,7 @@ pub(crate) struct MemoryRekeyArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs<LocationArgs>,
 }
 
 /// The memory and its user.
@@ -67,5 +70,5 @@ pub(crate) struct MemoryArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs<LocationArgs>,
 }

@@ -3,7 +3,6 @@
 //! Start at [`command_line::Command`].
 
 pub(crate) mod command_line;
-pub(crate) mod db;
 pub(crate) mod decisions;
 pub(crate) mod export;
 pub(crate) mod jobs;

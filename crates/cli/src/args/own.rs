@@ -2,13 +2,18 @@
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::args::{
-    db::{DbArg, VARIABLE, database},
-    export::{OwnExportArgs, OwnImportArgs},
-    jobs::{JobsCommand, WorkerArgs},
-    shared::{Format, LogArgs, OwnDatabaseArgs, ReplayedArgs, ThreadsArgs, TwoStatesArgs},
-    storage::DbCommand,
-    values::{checkpoint, new_thread_name, thread_name},
+use crate::{
+    args::{
+        export::{ExportArgs, ImportArgs},
+        jobs::{JobsCommand, WorkerArgs},
+        shared::{
+            DatabaseArgs, DbArgs, DiffArgs, Format, HistoryArgs, LogArgs, ReplayedArgs, StateArgs,
+            ThreadArgs, ThreadsArgs,
+        },
+        storage::DbCommand,
+        values::checkpoint,
+    },
+    config::names::{new_thread_name, thread_name},
 };
 
 /// The end of the help of such a program.
@@ -73,23 +78,23 @@ With the first Ctrl-C or SIGTERM, no more jobs are taken, and runs stop after th
 workers. A second signal ends the worker at once, and others take its jobs over after 15 seconds.")]
     Worker(WorkerArgs),
     /// List the threads, the newest first.
-    Threads(ThreadsArgs<OwnDatabaseArgs>),
+    Threads(ThreadsArgs<DbArgs>),
     /// Show the state of a thread.
-    State(OwnStateArgs),
+    State(StateArgs<DbArgs>),
     /// Show the checkpoints of a thread as a tree, with the writes of each superstep.
-    History(OwnHistoryArgs),
+    History(HistoryArgs<DbArgs>),
     /// Compare two states by channel: checkpoints of a thread, or two threads.
     #[command(after_help = "\
 Examples:
   diff order-7@3 @5             two checkpoints of a thread
   diff order-7 order-8          the newest states of two threads")]
-    Diff(OwnDiffArgs),
+    Diff(DiffArgs<DbArgs>),
     /// Continue from an older checkpoint: make a copy of it the newest one, of the thread or of a copy of it.
     Fork(ForkArgs),
     /// Change the state of a thread, in the name of one of its nodes.
     Edit(EditArgs),
     /// Follow a thread that another process runs, until it is finished or waits for an answer.
-    Watch(OwnThreadArgs),
+    Watch(ThreadArgs<DbArgs>),
     /// Replay a thread, or all of them, from the recorded inputs and report the first divergence.
     Replay(OwnReplayArgs),
     /// Write a thread as text, one line of JSON for each checkpoint, update and record.
@@ -100,7 +105,7 @@ again. It has everything that the thread has.
 Examples:
   export order-7 > order-7.thread.jsonl
   export order-7 --redact email --redact-env API_KEY")]
-    Export(OwnExportArgs),
+    Export(ExportArgs<DbArgs>),
     /// Store the thread of a file that `export` wrote; it must not exist yet.
     #[command(after_help = "\
 The thread may come from someone else, so it runs only with `--trust`.
@@ -108,10 +113,10 @@ The thread may come from someone else, so it runs only with `--trust`.
 Examples:
   import order-7.thread.jsonl
   import order-7.thread.jsonl --as case")]
-    Import(OwnImportArgs),
+    Import(ImportArgs<DbArgs>),
     /// Check, measure, prune, shrink or rekey a whole database.
     #[command(subcommand)]
-    Db(DbCommand<OwnDatabaseArgs>),
+    Db(DbCommand<DbArgs>),
     /// Draw a graph, or a thread's path through it.
     Draw(OwnDrawArgs),
     /// Print the JSON Schema of a graph's inputs and updates, or of its states.
@@ -127,23 +132,13 @@ Examples:
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OwnTurnArgs {
     #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
+    pub(crate) database: DatabaseArgs<DbArgs>,
     /// Print only the final state and errors.
     #[arg(long, short, conflicts_with = "json")]
     pub(crate) quiet: bool,
     /// Run the threads of this database although this program did not create it on this machine.
     #[arg(long)]
     pub(crate) trust: bool,
-}
-
-/// A thread of a database.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct OwnThreadArgs {
-    /// The thread.
-    #[arg(index = 1, value_name = "THREAD", value_parser = thread_name)]
-    pub(crate) name: String,
-    #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
 }
 
 #[derive(Args, Debug)]
@@ -196,32 +191,6 @@ pub(crate) struct AnswerArgs {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct OwnStateArgs {
-    /// The checkpoint [default: the newest].
-    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
-    pub(crate) at: Option<u64>,
-    #[command(flatten)]
-    pub(crate) thread: OwnThreadArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct OwnHistoryArgs {
-    /// Maximum number of checkpoints.
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
-    #[command(flatten)]
-    pub(crate) thread: OwnThreadArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct OwnDiffArgs {
-    #[command(flatten)]
-    pub(crate) states: TwoStatesArgs,
-    #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
-}
-
-#[derive(Args, Debug)]
 pub(crate) struct ForkArgs {
     /// The checkpoint.
     #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
@@ -230,7 +199,7 @@ pub(crate) struct ForkArgs {
     #[arg(long = "as", value_name = "NEW", value_parser = new_thread_name)]
     pub(crate) new: Option<String>,
     #[command(flatten)]
-    pub(crate) thread: OwnThreadArgs,
+    pub(crate) thread: ThreadArgs<DbArgs>,
 }
 
 #[derive(Args, Debug)]
@@ -243,7 +212,7 @@ pub(crate) struct EditArgs {
     #[arg(long = "as", value_name = "NODE")]
     pub(crate) node: Option<String>,
     #[command(flatten)]
-    pub(crate) thread: OwnThreadArgs,
+    pub(crate) thread: ThreadArgs<DbArgs>,
 }
 
 #[derive(Args, Debug)]
@@ -257,7 +226,7 @@ pub(crate) struct OwnReplayArgs {
     #[arg(long)]
     pub(crate) trust: bool,
     #[command(flatten)]
-    pub(crate) database: OwnDatabaseArgs,
+    pub(crate) database: DatabaseArgs<DbArgs>,
 }
 
 #[derive(Args, Debug)]
@@ -280,7 +249,6 @@ pub(crate) struct OwnDrawArgs {
     /// Draw the graph of this thread, with its path and its next tasks.
     #[arg(long, value_name = "THREAD", value_parser = thread_name)]
     pub(crate) thread: Option<String>,
-    /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in the current folder].
-    #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
-    pub(crate) db: Option<DbArg>,
+    #[command(flatten)]
+    pub(crate) location: DbArgs,
 }

@@ -1,26 +1,63 @@
 //! Flags that several commands have.
 
-use std::{ops::Deref, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
-use serde::{Deserialize, Serialize};
 use superstep::{agent::presets::PRESETS, llm::ApiKey};
 
-use super::{
-    db::{DbArg, VARIABLE, database},
-    values::{ThreadAt, age, checkpoint, thread_at, thread_name},
+use super::values::{ThreadAt, age, checkpoint, database, thread_at};
+use crate::{
+    config::{
+        configuration::{self, Configuration},
+        location::Location,
+        names::thread_name,
+        place::{DbName, VARIABLE},
+        settings::{Given, Settings},
+    },
+    output::{exit::Failure, log::LogFilter},
 };
-use crate::output::log::LogFilter;
+
+/// The name of the agent's program.
+pub(crate) const AGENT: &str = "superstep";
 
 /// The folder and the database.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LocationArgs {
     /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in `--cwd`].
     #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
-    pub(crate) db: Option<DbArg>,
+    pub(crate) db: Option<DbName>,
     /// The folder of `.superstep` and the tools [default: the current one].
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
+}
+
+/// The database of a program with graphs of its own.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DbArgs {
+    /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in the current folder].
+    #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
+    pub(crate) db: Option<DbName>,
+}
+
+/// Arguments that name the database of a command.
+pub(crate) trait Locate: Args {
+    /// Resolves the folder and the database of a program.
+    ///
+    /// # Errors
+    /// Those of [`Location::new`].
+    fn locate(self, program: &str) -> Result<Location, Failure>;
+}
+
+impl Locate for LocationArgs {
+    fn locate(self, program: &str) -> Result<Location, Failure> {
+        Location::new(program, self.db, self.cwd)
+    }
+}
+
+impl Locate for DbArgs {
+    fn locate(self, program: &str) -> Result<Location, Failure> {
+        Location::new(program, self.db, None)
+    }
 }
 
 /// The selection of what is logged.
@@ -31,11 +68,11 @@ pub(crate) struct LogArgs {
     pub(crate) log: Option<LogFilter>,
 }
 
-/// The folder and the database, and the form of the output.
+/// The database, and the form of the output.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct DatabaseArgs {
+pub(crate) struct DatabaseArgs<L: Args> {
     #[command(flatten)]
-    pub(crate) location: LocationArgs,
+    pub(crate) location: L,
     /// Print JSON: one object per line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -43,33 +80,52 @@ pub(crate) struct DatabaseArgs {
 
 /// A thread of a database.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct ThreadArgs {
+pub(crate) struct ThreadArgs<L: Args> {
     /// The thread.
     #[arg(index = 1, value_name = "THREAD", value_parser = thread_name)]
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
+    pub(crate) database: DatabaseArgs<L>,
 }
 
-/// The database, and the form of the output.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct OwnDatabaseArgs {
-    /// The database [default: SUPERSTEP_DB, then `.superstep/threads.db` in the current folder].
-    #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
-    pub(crate) db: Option<DbArg>,
-    /// Print JSON: one object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// The threads to list, of the database `D`.
 #[derive(Args, Debug)]
-pub(crate) struct ThreadsArgs<D: Args> {
+pub(crate) struct StateArgs<L: Args> {
+    /// The checkpoint [default: the newest].
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
+    pub(crate) at: Option<u64>,
+    #[command(flatten)]
+    pub(crate) thread: ThreadArgs<L>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct HistoryArgs<L: Args> {
+    /// Maximum number of checkpoints.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) thread: ThreadArgs<L>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs<L: Args> {
+    /// The first state: a thread, or `THREAD@CHECKPOINT`.
+    #[arg(value_parser = thread_at)]
+    pub(crate) a: ThreadAt,
+    /// The second state: a thread, `THREAD@CHECKPOINT`, or `@CHECKPOINT` for the same thread.
+    #[arg(value_parser = thread_at)]
+    pub(crate) b: ThreadAt,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs<L>,
+}
+
+/// The threads to list.
+#[derive(Args, Debug)]
+pub(crate) struct ThreadsArgs<L: Args> {
     /// List only the threads that this program cannot resume, with the reasons; exit with 5 if there are any.
     #[arg(long)]
     pub(crate) check: bool,
     #[command(flatten)]
-    pub(crate) database: D,
+    pub(crate) database: DatabaseArgs<L>,
 }
 
 /// The checkpoints to retain: one of these.
@@ -127,19 +183,8 @@ pub(crate) enum Format {
     Png,
 }
 
-/// Two states to compare.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct TwoStatesArgs {
-    /// The first state: a thread, or `THREAD@CHECKPOINT`.
-    #[arg(value_parser = thread_at)]
-    pub(crate) a: ThreadAt,
-    /// The second state: a thread, `THREAD@CHECKPOINT`, or `@CHECKPOINT` for the same thread.
-    #[arg(value_parser = thread_at)]
-    pub(crate) b: ThreadAt,
-}
-
 /// The options of an agent.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct AgentArgs {
     /// The model, or `offline` [default: the thread's, then OPENAI_MODEL].
     #[arg(long, value_name = "MODEL")]
@@ -191,32 +236,38 @@ pub(crate) struct TurnArgs {
     pub(crate) quiet: bool,
 }
 
-impl Deref for TurnArgs {
-    type Target = AgentArgs;
-
-    fn deref(&self) -> &AgentArgs {
-        &self.agent
-    }
-}
-
-impl TurnArgs {
-    /// Returns whether a flag replaces a setting of a thread.
-    pub(crate) fn changes_settings(&self) -> bool {
-        let AgentArgs { model, preset, config, mode, max_steps, tools, .. } = &self.agent;
-        let texts = [model, preset, tools];
-        texts.iter().any(|text| text.is_some())
-            || config.is_some()
-            || mode.is_some()
-            || max_steps.is_some()
-            || self.no_memory
-    }
-}
-
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(ValueEnum, Clone, Copy, Debug)]
 pub(crate) enum Mode {
     /// One round: the model may call tools, and then replies.
     Single,
     /// As many rounds as the preset allows.
     React,
+}
+
+impl From<AgentArgs> for Given {
+    fn from(args: AgentArgs) -> Self {
+        let AgentArgs { model, base_url, api_key: key, preset, config: file, mode, max_steps, tools, yes } =
+            args;
+        let mode = mode.map(|mode| match mode {
+            Mode::Single => configuration::Mode::Single,
+            Mode::React => configuration::Mode::React,
+        });
+        let tools = tools.map(|names| {
+            let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+            names.map(str::to_owned).collect()
+        });
+        let mut config = Configuration { preset, mode, tools, ..Configuration::default() };
+        if let Some(max) = max_steps {
+            config.set_max_steps(max);
+        }
+        let settings = Settings { model, base_url, config, ..Settings::default() };
+        Self { settings, file, key, approves_all: yes }
+    }
+}
+
+impl From<TurnArgs> for Given {
+    fn from(args: TurnArgs) -> Self {
+        let given = Self::from(args.agent);
+        if args.no_memory { given.without_memory() } else { given }
+    }
 }

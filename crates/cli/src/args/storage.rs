@@ -2,43 +2,43 @@
 
 use clap::{Args, Subcommand};
 
-use crate::args::shared::KeepArgs;
+use crate::args::shared::{DatabaseArgs, KeepArgs};
 
-/// A command for a whole database, which the arguments `D` name.
+/// A command for a whole database.
 #[derive(Subcommand, Debug)]
-pub(crate) enum DbCommand<D: Args> {
+pub(crate) enum DbCommand<L: Args> {
     /// Read every thread whole and verify the file, and list what is damaged.
-    Check(DbCheckArgs<D>),
+    Check(DbCheckArgs<L>),
     /// Show the size of the database, and the threads with the most checkpoints.
-    Stats(D),
+    Stats(DatabaseArgs<L>),
     /// Convert the tables of an older superstep; every command that writes does so, too.
-    Migrate(D),
+    Migrate(DatabaseArgs<L>),
     /// Delete older checkpoints of all threads; the newest one of each always stays.
-    Prune(DbPruneArgs<D>),
+    Prune(DbPruneArgs<L>),
     /// Return the space of deleted threads and checkpoints to the disk.
-    Vacuum(D),
+    Vacuum(DatabaseArgs<L>),
     /// Print a new key for the encryption of databases.
     Key,
     /// Encrypt the data keys of all threads and items with the key in SUPERSTEP_KEY, in place of those in SUPERSTEP_OLD_KEY.
-    Rekey(D),
+    Rekey(DatabaseArgs<L>),
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct DbCheckArgs<D: Args> {
+pub(crate) struct DbCheckArgs<L: Args> {
     /// Accept the threads that were set back, replaced or deleted since your last runs as they are.
     #[arg(long)]
     pub(crate) trust: bool,
     #[command(flatten)]
-    pub(crate) database: D,
+    pub(crate) database: DatabaseArgs<L>,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct DbPruneArgs<D: Args> {
+pub(crate) struct DbPruneArgs<L: Args> {
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
     /// Skip the confirmation.
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) database: D,
+    pub(crate) database: DatabaseArgs<L>,
 }

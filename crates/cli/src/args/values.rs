@@ -1,51 +1,14 @@
-//! Values of flags: names and ages.
+//! Values of flags: databases, checkpoints and ages.
 
 use std::time::Duration;
 
-use superstep::llm::text::is_printable;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 
-/// Checks a name that can be shown, typed and found again.
-pub(crate) fn thread_name(name: &str) -> Result<String, String> {
-    name_of("thread", name)
-}
+use crate::config::{names::thread_name, place::DbName};
 
-/// Validates the name of a possibly new thread. It appears in suggested commands, so it must not look like a
-/// flag.
-pub(crate) fn new_thread_name(name: &str) -> Result<String, String> {
-    if name.starts_with('-') {
-        return Err("a thread's name does not begin with `-`, which is for flags".to_owned());
-    }
-    if name.chars().any(|c| !is_printable(c)) {
-        return Err("a thread's name has no characters that cannot be seen".to_owned());
-    }
-    thread_name(name)
-}
-
-/// Validates a name that can be displayed in a line.
-fn name_of(whose: &str, name: &str) -> Result<String, String> {
-    if name.trim().is_empty() {
-        return Err(format!("a {whose} needs a name"));
-    }
-    if name.len() > 200 || name.chars().any(char::is_control) {
-        return Err(format!("a {whose}'s name has at most 200 bytes and no control characters"));
-    }
-    Ok(name.to_owned())
-}
-
-/// Validates the name of a user, which can be displayed and typed.
-pub(crate) fn user_name(name: &str) -> Result<String, String> {
-    name_of("user", name)
-}
-
-/// Validates the name of a schedule, which can be displayed and typed.
-pub(super) fn schedule_name(name: &str) -> Result<String, String> {
-    match name.starts_with('-') || name.chars().any(|c| !is_printable(c)) {
-        true => {
-            Err("a schedule's name has only characters that can be seen, and does not begin with `-`"
-                .to_owned())
-        }
-        false => name_of("schedule", name),
-    }
+/// Reads the name of a database.
+pub(super) fn database() -> impl TypedValueParser<Value = DbName> {
+    OsStringValueParser::new().map(DbName)
 }
 
 /// Parses the number of a checkpoint.

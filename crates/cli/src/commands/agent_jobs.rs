@@ -7,12 +7,11 @@ use superstep::{Checkpointer, ThreadId, worker::Jobs};
 
 use crate::{
     args::{
-        db::DbArg,
         jobs::{
             AgentJobAnswerArgs, AgentJobResumeArgs, AgentJobRunArgs, AgentJobsCommand, AgentScheduleAddArgs,
             ScheduleCommand,
         },
-        shared::LocationArgs,
+        shared::{AGENT, Locate},
     },
     commands::{jobs, run::read_prompt, schedules},
     config::location::Location,
@@ -26,24 +25,20 @@ pub(crate) async fn jobs(command: AgentJobsCommand) -> Result<Exit, Failure> {
         AgentJobsCommand::Run(args) => run(args).await,
         AgentJobsCommand::Resume(args) => resume(args).await,
         AgentJobsCommand::Answer(args) => answer(args).await,
-        AgentJobsCommand::List(args) => jobs::list(args, located).await,
-        AgentJobsCommand::Retry(args) => jobs::retry(args, located).await,
-        AgentJobsCommand::Cancel(args) => jobs::cancel(args, located).await,
+        AgentJobsCommand::List(args) => jobs::list(args, AGENT).await,
+        AgentJobsCommand::Retry(args) => jobs::retry(args, AGENT).await,
+        AgentJobsCommand::Cancel(args) => jobs::cancel(args, AGENT).await,
         AgentJobsCommand::Schedule(ScheduleCommand::Add(args)) => add(args).await,
         AgentJobsCommand::Schedule(ScheduleCommand::Stored(command)) => {
-            schedules::change(command, located).await
+            schedules::change(command, AGENT).await
         }
     }
-}
-
-fn located(db: Option<DbArg>) -> Result<Location, Failure> {
-    Location::new(LocationArgs { db, cwd: None })
 }
 
 async fn run(args: AgentJobRunArgs) -> Result<Exit, Failure> {
     let AgentJobRunArgs { prompt, stdin, thread, order } = args;
     let prompt = Prompt { prompt: read_prompt(prompt, stdin)? };
-    let location = located(order.database.db.clone())?;
+    let location = order.database.location.clone().locate(AGENT)?;
     let options = location.queue_of_inputs()?;
     let thread = match thread {
         Some(name) => name.into(),
@@ -56,7 +51,7 @@ async fn run(args: AgentJobRunArgs) -> Result<Exit, Failure> {
 
 async fn resume(args: AgentJobResumeArgs) -> Result<Exit, Failure> {
     let AgentJobResumeArgs { thread, order } = args;
-    let location = located(order.database.db.clone())?;
+    let location = order.database.location.clone().locate(AGENT)?;
     let options = location.queue()?;
     let (thread, store) = existing(&location, &thread).await?;
     drop(store);
@@ -72,7 +67,7 @@ async fn answer(args: AgentJobAnswerArgs) -> Result<Exit, Failure> {
             "nothing is decided; use `--approve`, `--deny-all REASON` or another flag",
         ));
     }
-    let location = located(database.db)?;
+    let location = database.location.locate(AGENT)?;
     let options = location.queue_of_inputs()?;
     let (thread, store) = existing(&location, &thread).await?;
     let graph = stored_graph::graph()?.with_checkpointer(store);
@@ -98,7 +93,7 @@ async fn answer(args: AgentJobAnswerArgs) -> Result<Exit, Failure> {
 
 async fn add(args: AgentScheduleAddArgs) -> Result<Exit, Failure> {
     let AgentScheduleAddArgs { times, prompt } = args;
-    let location = located(times.database.db.clone())?;
+    let location = times.database.location.clone().locate(AGENT)?;
     dream_thread::refuse(&location, &schedules::thread_of(&times))?;
     let graph = stored_graph::graph()?;
     schedules::add(times, graph.name(), &json!(Prompt { prompt }), &location).await

@@ -1,24 +1,25 @@
 //! `db`: a whole database.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::cmp::Reverse;
 
 use serde_json::json;
 use superstep::{
-    Checkpointer, History, ThreadId,
+    History, ThreadId,
     checkpoint::{
-        CheckpointError, CheckpointMeta,
+        CheckpointError, CheckpointMeta, Retention,
         text::{ExportOptions, TextError, export_to},
     },
 };
 
 use crate::{
     args::{
-        shared::DatabaseArgs,
+        shared::{DatabaseArgs, Locate},
         storage::{DbCheckArgs, DbCommand, DbPruneArgs},
     },
     commands::{
-        checks::{self, Agents, Owners},
-        keys, thread_admin,
+        keys,
+        program_graphs::{Graphs, mismatch, mismatch_json},
+        thread_admin,
         threads::{heads, orphans},
     },
     config::location::{Location, is_unreadable},
@@ -33,35 +34,26 @@ use crate::{
 const MAX_LISTED: usize = 10;
 
 /// Runs a command for a whole database.
-pub(crate) async fn run(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failure> {
+pub(crate) async fn db<L: Locate>(command: DbCommand<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
+    let at = |location: L| location.locate(graphs.program());
     match command {
-        DbCommand::Check(DbCheckArgs { trust, database }) => {
-            let location = Location::new(database.location)?;
-            check(&Agents(&location), &location, trust, database.json).await
+        DbCommand::Check(DbCheckArgs { trust, database: DatabaseArgs { location, json } }) => {
+            check(graphs, &at(location)?, trust, json).await
         }
-        DbCommand::Stats(args) => stats(&Location::new(args.location)?, args.json).await,
-        DbCommand::Migrate(args) => migrate(&Location::new(args.location)?, args.json).await,
-        DbCommand::Vacuum(args) => vacuum(&Location::new(args.location)?, args.json).await,
+        DbCommand::Stats(DatabaseArgs { location, json }) => stats(&at(location)?, json).await,
+        DbCommand::Migrate(DatabaseArgs { location, json }) => migrate(&at(location)?, json).await,
+        DbCommand::Vacuum(DatabaseArgs { location, json }) => vacuum(&at(location)?, json).await,
         DbCommand::Key => keys::key(),
-        DbCommand::Rekey(args) => keys::rekey(&Location::new(args.location)?, args.json).await,
-        DbCommand::Prune(DbPruneArgs { keep, yes, database }) => {
-            let location = Location::new(database.location)?;
-            prune(&location, (yes, database.json), async |store, thread| {
-                Ok(thread_admin::pruned(&location, store, thread, thread_admin::keep(&keep)).await?.0)
-            })
-            .await
+        DbCommand::Rekey(DatabaseArgs { location, json }) => keys::rekey(&at(location)?, json).await,
+        DbCommand::Prune(DbPruneArgs { keep, yes, database: DatabaseArgs { location, json } }) => {
+            prune(graphs, &at(location)?, thread_admin::keep(&keep), yes, json).await
         }
     }
 }
 
 /// Reads every thread whole, and lists the damaged ones, and those that fold to other states than were stored. With `trust`, those
 /// that were set back are accepted.
-pub(crate) async fn check(
-    owners: &dyn Owners,
-    location: &Location,
-    trust: bool,
-    json: bool,
-) -> Result<Exit, Failure> {
+async fn check(graphs: &dyn Graphs, location: &Location, trust: bool, json: bool) -> Result<Exit, Failure> {
     let store = location.existing_database()?;
     let (mut damages, mut different, names) = (Vec::new(), Vec::new(), store.names().await?);
     if let Err(error) = store.verify().await {
@@ -70,10 +62,11 @@ pub(crate) async fn check(
     let set_back = location.all_set_back(&*store, trust).await?;
     let accept = location.command("db check", &["--trust"]);
     for (thread, what) in &set_back {
-        match trust {
-            true => print_note(&format!("accepted as it is: {what}")),
-            false => damages
-                .push((Some(thread), format!("{what}; restore it, or accept it as it is with `{accept}`"))),
+        if trust {
+            print_note(&format!("accepted as it is: {what}"));
+        } else {
+            damages
+                .push((Some(thread), format!("{what}; restore it, or accept it as it is with `{accept}`")));
         }
     }
     let orphans = orphans(&*store).await?;
@@ -85,7 +78,7 @@ pub(crate) async fn check(
                 checkpoints += copied.checkpoints;
                 let newest = History { limit: Some(1), ..History::default() };
                 let graph = store.history(name, newest).await?.first().and_then(CheckpointMeta::graph);
-                let mismatch = checks::mismatch(owners, &store, name, graph.as_ref()).await?;
+                let mismatch = mismatch(graphs, location, &store, name, graph.as_ref()).await?;
                 different.extend(mismatch.map(|mismatch| (name, mismatch)));
             }
             // It was deleted meanwhile.
@@ -99,38 +92,32 @@ pub(crate) async fn check(
         (true, false) => Exit::Diverged,
         (false, _) => Exit::Database,
     };
-    let text = match json {
-        true => {
-            let damages = damages.iter().map(|(thread, error)| json!({ "thread": thread, "error": error }));
-            let damages: Vec<_> = damages.collect();
-            let different =
-                different.iter().map(|(thread, mismatch)| checks::mismatch_json(thread, mismatch));
-            let different: Vec<_> = different.collect();
-            lines([json!({
-                "threads": names.len(),
-                "checkpoints": checkpoints,
-                "damages": damages,
-                "different": different,
-            })])
+    let text = if json {
+        let damages = damages.iter().map(|(thread, error)| json!({ "thread": thread, "error": error }));
+        let different = different.iter().map(|(thread, mismatch)| mismatch_json(thread, mismatch));
+        lines([json!({
+            "threads": names.len(),
+            "checkpoints": checkpoints,
+            "damages": damages.collect::<Vec<_>>(),
+            "different": different.collect::<Vec<_>>(),
+        })])
+    } else {
+        let mut text = String::new();
+        for (_, error) in &damages {
+            text += &format!("damaged: {}\n", printable_line(error));
         }
-        false => {
-            let mut text = String::new();
-            for (_, error) in &damages {
-                text += &format!("damaged: {}\n", printable_line(error));
-            }
-            for (thread, mismatch) in &different {
-                let replay = location.command("replay", &[thread.as_str()]);
-                let line = format!("different: thread `{thread}`, {mismatch}; see `{replay}`");
-                text += &format!("{}\n", printable_line(&line));
-            }
-            let is_intact = |name: &&ThreadId| damages.iter().all(|(thread, _)| *thread != Some(*name));
-            let intact = names.iter().filter(is_intact).count();
-            let read = format!("{} and {}", count(intact, "thread"), count(checkpoints, "checkpoint"));
-            let others = [(damages.len(), "damage"), (different.len(), "different thread")];
-            let others = others.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(n, what));
-            let others: String = others.map(|other| format!("; {other}")).collect();
-            text + &format!("{read} are intact{others}\n")
+        for (thread, mismatch) in &different {
+            let replay = location.command("replay", &[thread.as_str()]);
+            let line = format!("different: thread `{thread}`, {mismatch}; see `{replay}`");
+            text += &format!("{}\n", printable_line(&line));
         }
+        let is_intact = |name: &&ThreadId| damages.iter().all(|(thread, _)| *thread != Some(*name));
+        let intact = names.iter().filter(is_intact).count();
+        let read = format!("{} and {}", count(intact, "thread"), count(checkpoints, "checkpoint"));
+        let others = [(damages.len(), "damage"), (different.len(), "different thread")];
+        let others = others.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(n, what));
+        let others: String = others.map(|other| format!("; {other}")).collect();
+        text + &format!("{read} are intact{others}\n")
     };
     print(&text)?;
     Ok(exit)
@@ -147,7 +134,7 @@ fn damage(error: CheckpointError) -> Result<String, Failure> {
 }
 
 /// Shows the size of a database.
-pub(crate) async fn stats(location: &Location, json: bool) -> Result<Exit, Failure> {
+async fn stats(location: &Location, json: bool) -> Result<Exit, Failure> {
     let store = location.existing_database()?;
     let (storage, heads) = (store.storage().await?, heads(&*store).await?);
     let newest = heads.iter().filter_map(|(_, head)| head.as_ref().ok()).map(|head| head.created_ms).max();
@@ -202,7 +189,7 @@ pub(crate) async fn stats(location: &Location, json: bool) -> Result<Exit, Failu
 }
 
 /// Converts the tables of an older version.
-pub(crate) async fn migrate(location: &Location, json: bool) -> Result<Exit, Failure> {
+async fn migrate(location: &Location, json: bool) -> Result<Exit, Failure> {
     // Tables of an older version cannot be opened for reading.
     let (store, was_current) = match location.find() {
         Ok(None) => return Err(location.absent()),
@@ -215,14 +202,15 @@ pub(crate) async fn migrate(location: &Location, json: bool) -> Result<Exit, Fai
         return print(&lines([json!({ "version": version, "migrated": !was_current })]));
     }
     let version = version.map_or_else(String::new, |version| format!(" version {version}"));
-    print(&match was_current {
-        true => format!("the tables already have{version}\n"),
-        false => format!("the tables have{version} now\n"),
+    print(&if was_current {
+        format!("the tables already have{version}\n")
+    } else {
+        format!("the tables have{version} now\n")
     })
 }
 
 /// Returns the space of deleted data to the disk.
-pub(crate) async fn vacuum(location: &Location, json: bool) -> Result<Exit, Failure> {
+async fn vacuum(location: &Location, json: bool) -> Result<Exit, Failure> {
     location.existing_database()?;
     let store = location.open()?;
     let before = store.storage().await?.map_or(0, |storage| storage.bytes);
@@ -234,11 +222,13 @@ pub(crate) async fn vacuum(location: &Location, json: bool) -> Result<Exit, Fail
     print(&format!("{} before, {} now\n", size(before), size(after)))
 }
 
-/// Prunes all threads by `prune`, which returns the number of deleted checkpoints.
-pub(crate) async fn prune(
+/// Prunes all threads.
+async fn prune(
+    graphs: &dyn Graphs,
     location: &Location,
-    (yes, json): (bool, bool),
-    prune: impl AsyncFn(Arc<dyn Checkpointer>, &ThreadId) -> Result<usize, Failure>,
+    keep: Retention,
+    yes: bool,
+    json: bool,
 ) -> Result<Exit, Failure> {
     location.existing_database()?;
     let store = location.open()?;
@@ -249,7 +239,7 @@ pub(crate) async fn prune(
     }
     let (mut checkpoints, mut threads, mut failed) = (0, 0, None);
     for name in &names {
-        match prune(store.clone(), name).await {
+        match graphs.prune(location, store.clone(), name, keep.clone()).await {
             Ok(0) => {}
             Ok(pruned) => (checkpoints, threads) = (checkpoints + pruned, threads + 1),
             // The others are pruned all the same.
@@ -259,9 +249,10 @@ pub(crate) async fn prune(
             }
         }
     }
-    let text = match json {
-        true => lines([json!({ "pruned": checkpoints, "threads": threads })]),
-        false => format!("pruned {} of {}\n", count(checkpoints, "checkpoint"), count(threads, "thread")),
+    let text = if json {
+        lines([json!({ "pruned": checkpoints, "threads": threads })])
+    } else {
+        format!("pruned {} of {}\n", count(checkpoints, "checkpoint"), count(threads, "thread"))
     };
     print(&text)?;
     Ok(failed.unwrap_or(Exit::Ok))

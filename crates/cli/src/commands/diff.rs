@@ -1,6 +1,6 @@
 //! `diff`: compares two states by channel.
 //!
-//! Start at [`diff_of`].
+//! Start at [`diff`].
 
 use anstyle::{AnsiColor, Style};
 use serde_json::{Map, Value, json};
@@ -8,7 +8,8 @@ use similar::{ChangeTag, TextDiff};
 use superstep::CheckpointId;
 
 use crate::{
-    args::shared::TwoStatesArgs,
+    args::shared::{DatabaseArgs, DiffArgs, Locate},
+    commands::program_graphs::{Graphs, find},
     graphs::any_thread::AnySnapshot,
     output::{
         exit::{Exit, Failure},
@@ -25,7 +26,7 @@ const CHANNEL: Style = Style::new().bold();
 const CONTEXT: usize = 2;
 
 /// A state to compare.
-pub(crate) struct ComparedState {
+struct ComparedState {
     /// The thread, the checkpoint and the superstep.
     title: String,
     values: Map<String, Value>,
@@ -36,24 +37,21 @@ impl ComparedState {
     ///
     /// # Errors
     /// The thread does not exist.
-    pub(crate) fn new(
-        thread: &str,
-        snapshot: AnySnapshot,
-        unknown: impl FnOnce() -> Failure,
-    ) -> Result<Self, Failure> {
+    fn new(thread: &str, snapshot: AnySnapshot, unknown: impl FnOnce() -> Failure) -> Result<Self, Failure> {
         let meta = snapshot.checkpoint.ok_or_else(unknown)?;
         let title = format!("{}@{}  superstep {}", printable_line(thread), meta.id, meta.control.step);
         Ok(Self { title, values: snapshot.values })
     }
 }
 
-/// Shows the differing channels of two states. `side` loads one of them.
-pub(crate) async fn diff_of(
-    states: TwoStatesArgs,
-    side: impl AsyncFn(&str, Option<CheckpointId>) -> Result<ComparedState, Failure>,
-    json: bool,
-) -> Result<Exit, Failure> {
-    let TwoStatesArgs { a, b } = states;
+/// Shows the differing channels of two states.
+pub(crate) async fn diff<L: Locate>(args: DiffArgs<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
+    let DiffArgs { a, b, database: DatabaseArgs { location, json } } = args;
+    let location = location.locate(graphs.program())?;
+    let side = async |name: &str, at: Option<CheckpointId>| {
+        let found = find(graphs, &location, name, at).await?;
+        ComparedState::new(name, found.open_at(at).state().await?, || location.unknown(name))
+    };
     let Some(name) = a.name else {
         return Err(Failure::usage("the first state has no thread: write `THREAD@CHECKPOINT`"));
     };

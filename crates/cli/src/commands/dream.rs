@@ -2,14 +2,17 @@
 
 use serde_json::json;
 use superstep::memory::{DreamResult, Dreams};
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::{
         command_line::DreamArgs,
-        shared::{AgentArgs, DatabaseArgs, TurnArgs},
+        shared::{AGENT, DatabaseArgs, Locate},
     },
-    config::{file, location::Location},
+    config::{
+        file,
+        location::Location,
+        settings::{Given, Settings},
+    },
     offline::planner::OFFLINE,
     output::{
         exit::{Exit, Failure},
@@ -19,7 +22,7 @@ use crate::{
     session::{
         dream_thread::note_earlier,
         dreams::{ended, run, waits},
-        setup::{Basis, Purpose},
+        setup::{Purpose, Setup},
     },
 };
 
@@ -32,43 +35,43 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
         None => None,
     };
     let user = user.unwrap_or_else(|| memory.unwrap_or_default().user().to_owned());
-    let agent = AgentArgs { model, base_url, api_key, config, ..AgentArgs::default() };
-    let turn = TurnArgs { agent, json, ..TurnArgs::default() };
-    let location = Location::new(location)?;
-    let at_once = at_once(&user, &turn, &location);
+    let settings = Settings { model, base_url, user: Some(user.clone()), ..Settings::default() };
+    let given = Given { settings, file: config, key: api_key, ..Given::default() };
+    let location = location.locate(AGENT)?;
+    let at_once = at_once(&user, &given, &location);
     let thread = Dreams::thread(&user);
     // Checked first: without any turn, no database is created.
     if location.find()?.is_none() {
         return show(&user, &DreamResult::NotDue { waiting: 0 }, &at_once, json);
     }
     let store = location.open()?;
-    let purpose = Purpose::Turn { user: Some(user.clone()), from: None };
-    let basis = Basis::new(&*store, thread, purpose, &location, &turn).await?;
-    let store = basis.store(&location, store)?;
-    let Some(dreams) = basis.dreams(basis.agent(store.clone())?)? else {
+    let mut notes = Vec::new();
+    let setup = Setup::new(&location, store, thread, Purpose::Dream, &given, &mut notes).await;
+    notes.iter().for_each(|note| note.print_once(false));
+    let setup = setup?;
+    let Some(dreams) = &setup.dreams else {
         let what = "no dreams are configured: the configuration has no `[dream]`; name a file that has it \
             with `--config`";
         return Err(Failure::usage(what));
     };
-    if basis.choice.name == OFFLINE {
+    if setup.choice.name == OFFLINE {
         return Err(Failure::usage(
             "a dream needs a language model, and `offline` is not one; name one with `--model`",
         ));
     }
-    if let Some(problem) = basis.foreign_dreams(&*store, &user).await? {
+    if let Some(problem) = setup.foreign_dreams(&user).await? {
         return Err(Failure::new(Exit::Thread, problem));
     }
-    note_earlier(&location.cwd);
-    let cancel = CancellationToken::new();
-    let dreamt = run(&dreams, &user, now, &basis, &cancel).await?;
+    note_earlier(&location.cwd).iter().for_each(|note| note.print_once(false));
+    let dreamt = run(&setup, dreams, &user, now).await?;
     show(&user, &dreamt, &at_once, json)
 }
 
 /// Returns the command that dreams immediately. Its flags are stored only after a dream.
-fn at_once(user: &str, turn: &TurnArgs, location: &Location) -> String {
-    let config = turn.config.as_ref().map(|file| file.to_string_lossy());
-    let model = ("--model", turn.model.as_deref());
-    let given = [("--config", config.as_deref()), model, ("--base-url", turn.base_url.as_deref())];
+fn at_once(user: &str, given: &Given, location: &Location) -> String {
+    let config = given.file.as_ref().map(|file| file.to_string_lossy());
+    let model = ("--model", given.settings.model.as_deref());
+    let given = [("--config", config.as_deref()), model, ("--base-url", given.settings.base_url.as_deref())];
     let given = given.into_iter().filter_map(|(flag, value)| Some([flag, value?])).flatten();
     let words: Vec<_> = ["--now", "--user", user].into_iter().chain(given).collect();
     location.command("dream", &words)

@@ -4,26 +4,22 @@ use std::{
     fs::{self, File},
     io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, Write},
     path::Path,
-    sync::Arc,
 };
 
 use serde_json::json;
 use superstep::{
     Checkpointer, ThreadId,
     agent::state::conversation,
-    checkpoint::{
-        GraphId,
-        text::{self, ExportOptions, Redaction, TextError},
-    },
+    checkpoint::text::{self, ExportOptions, Redaction, TextError},
 };
 
 use crate::{
     args::{
         export::{ExportArgs, FileArgs, ImportArgs, TextArgs},
-        values::new_thread_name,
+        shared::{DatabaseArgs, Locate},
     },
-    commands::checks::{self, Agents, Owners},
-    config::location::Location,
+    commands::program_graphs::{Graphs, find, mismatch},
+    config::names::new_thread_name,
     output::{
         exit::{self, Exit, Failure},
         table::{lines, print},
@@ -36,40 +32,39 @@ use crate::{
 const MAX_STDIN_BYTES: u64 = 2 << 30;
 
 /// Writes a thread to stdout.
-pub(crate) async fn export(args: ExportArgs) -> Result<Exit, Failure> {
+pub(crate) async fn export<L: Locate>(args: ExportArgs<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
     let ExportArgs { thread: name, mut text, location } = args;
-    text.redact
-        .iter_mut()
-        .filter(|rule| *rule == "conversation")
-        .for_each(|rule| "messages".clone_into(rule));
-    let location = Location::new(location)?;
-    let options = options(text, conversation())?;
-    let store = location.existing(&name)?;
+    let is_agent = graphs.is_agent();
+    for rule in text.redact.iter_mut().filter(|rule| is_agent && *rule == "conversation") {
+        "messages".clone_into(rule);
+    }
+    let options = options(text, if is_agent { conversation() } else { Redaction::new() })?;
+    let location = location.locate(graphs.program())?;
     let thread = ThreadId::from(name.as_str());
+    if !is_agent {
+        let found = find(graphs, &location, &name, None).await?;
+        return export_of(&*found.store, &thread, &options).await;
+    }
+    // The text of a damaged thread ends where it is damaged.
+    let store = location.existing(&name)?;
     if !store.names().await?.contains(&thread) {
         return Err(location.unknown(&name));
     }
     export_of(&*store, &thread, &options).await
 }
 
-/// Stores the thread of a file.
-pub(crate) async fn import(args: ImportArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.database.location)?;
-    let owners = &Agents(&location);
-    import_of(args.file, args.database.json, &location, owners, |_, _| Ok(()), async || location.open()).await
-}
-
 /// Writes a thread of a database to stdout.
-pub(crate) async fn export_of(
+async fn export_of(
     store: &dyn Checkpointer,
     thread: &ThreadId,
     options: &ExportOptions,
 ) -> Result<Exit, Failure> {
     check_rules(store, thread, options).await?;
     let stdout = io::stdout();
-    let exported = match stdout.is_terminal() {
-        true => text::export_to(store, thread, options, &mut Visible::new(stdout)).await,
-        false => text::export_to(store, thread, options, &mut BufWriter::new(stdout)).await,
+    let exported = if stdout.is_terminal() {
+        text::export_to(store, thread, options, &mut Visible::new(stdout)).await
+    } else {
+        text::export_to(store, thread, options, &mut BufWriter::new(stdout)).await
     };
     match exported {
         Ok(_) => Ok(Exit::Ok),
@@ -105,17 +100,11 @@ async fn check_rules(
     )))
 }
 
-/// Stores the thread of a file. `accepts` may reject the thread, by its name and its graph; the database is opened after
-/// that. `owners` fold its states.
-pub(crate) async fn import_of(
-    args: FileArgs,
-    json: bool,
-    location: &Location,
-    owners: &dyn Owners,
-    accepts: impl FnOnce(&str, Option<&GraphId>) -> Result<(), Failure>,
-    open: impl AsyncFnOnce() -> Result<Arc<dyn Checkpointer>, Failure>,
-) -> Result<Exit, Failure> {
-    let FileArgs { path, name, accept } = args;
+/// Stores the thread of a file. A program with graphs of its own rejects a thread of another graph.
+pub(crate) async fn import<L: Locate>(args: ImportArgs<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
+    let ImportArgs { file: FileArgs { path, name, accept }, database: DatabaseArgs { location, json } } =
+        args;
+    let location = &location.locate(graphs.program())?;
     let mut file = if is_stdin(&path) { spooled_stdin()? } else { open_text(&path)? };
     let in_file = |error: TextError| {
         let Failure { exit, message } = Failure::from(error);
@@ -128,20 +117,22 @@ pub(crate) async fn import_of(
         None => new_thread_name(checked.thread().as_str())
             .map_err(|reason| Failure::usage(format!("{reason}; choose one with `--as`")))?,
     };
-    accepts(&name, checked.graph())?;
     let thread = ThreadId::from(name.as_str());
-    let store = open().await?;
+    graphs.graph_of(&thread, checked.graph())?;
+    // A new database is the user's own, and the thread is not.
+    let store = if graphs.is_agent() { location.open()? } else { location.open_own(None, false).await? };
     // Decisions on a thread of this name were not about this one.
     if store.load(&thread, None).await?.is_none() {
         location.mark_imported(&thread)?;
     }
     let (graph, lines_of) = (checked.graph().cloned(), checked.lines().clone());
     let compare = async |stored: ThreadId| {
-        let mismatch = match accept {
-            true => None,
-            false => checks::mismatch(owners, &store, &stored, graph.as_ref()).await?,
+        if accept {
+            return Ok(());
+        }
+        let Some(mismatch) = mismatch(graphs, location, &store, &stored, graph.as_ref()).await? else {
+            return Ok(());
         };
-        let Some(mismatch) = mismatch else { return Ok(()) };
         let line = lines_of.get(&mismatch.checkpoint).copied().unwrap_or_default();
         let file = path.display();
         let replay = location.command("replay --all", &[&file.to_string()]);
@@ -160,7 +151,7 @@ pub(crate) async fn import_of(
 }
 
 /// Returns the options of the flags, which add rules to `redaction`.
-pub(crate) fn options(args: TextArgs, redaction: Redaction) -> Result<ExportOptions, Failure> {
+fn options(args: TextArgs, redaction: Redaction) -> Result<ExportOptions, Failure> {
     let TextArgs { redact, redact_env, snapshots } = args;
     let options = ExportOptions::new().redaction(with_rules(redaction, redact, redact_env)?);
     Ok(if snapshots { options.snapshots() } else { options })
@@ -173,10 +164,7 @@ fn with_rules(
     variables: Vec<String>,
 ) -> Result<Redaction, Failure> {
     for channel in channels {
-        redaction = match channel.contains('.') {
-            true => redaction.path(channel),
-            false => redaction.channel(channel),
-        };
+        redaction = if channel.contains('.') { redaction.path(channel) } else { redaction.channel(channel) };
     }
     for variable in variables {
         let secret = std::env::var(&variable).ok().filter(|secret| !secret.is_empty());

@@ -7,10 +7,9 @@ use superstep::{
 
 use crate::{
     args::{
-        db::DbArg,
         jobs::{DueArgs, JobIdsArgs, JobListArgs, OrderArgs},
+        shared::Locate,
     },
-    config::location::Location,
     output::{
         exit::{Exit, Failure},
         table::{formatted, lines, new_table, print, time},
@@ -49,12 +48,9 @@ pub(crate) fn sent(numbers: &[JobId], thread: &ThreadId, json: bool) -> Result<E
 }
 
 /// Lists the jobs.
-pub(crate) async fn list(
-    args: JobListArgs,
-    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
-) -> Result<Exit, Failure> {
+pub(crate) async fn list(args: JobListArgs, program: &str) -> Result<Exit, Failure> {
     let JobListArgs { thread, dead, database } = args;
-    let jobs = Jobs::open(location(database.db)?.queue()?).await?;
+    let jobs = Jobs::open(database.location.locate(program)?.queue()?).await?;
     let which = match thread {
         Some(thread) => Listed::Of(ThreadId::from(thread)),
         None if dead => Listed::In(JobState::Dead),
@@ -100,13 +96,10 @@ pub(crate) async fn list(
 }
 
 /// Makes jobs due now.
-pub(crate) async fn retry(
-    args: JobIdsArgs,
-    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
-) -> Result<Exit, Failure> {
+pub(crate) async fn retry(args: JobIdsArgs, program: &str) -> Result<Exit, Failure> {
     each(
         args,
-        location,
+        program,
         "cannot be retried: it is running, is finished, or never existed",
         async |jobs, id| Ok(jobs.retry(id).await?.then_some("due now")),
     )
@@ -114,11 +107,8 @@ pub(crate) async fn retry(
 }
 
 /// Removes jobs, or requests the end of those that run.
-pub(crate) async fn cancel(
-    args: JobIdsArgs,
-    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
-) -> Result<Exit, Failure> {
-    each(args, location, "is unknown: it is finished or never existed", async |jobs, id| {
+pub(crate) async fn cancel(args: JobIdsArgs, program: &str) -> Result<Exit, Failure> {
+    each(args, program, "is unknown: it is finished or never existed", async |jobs, id| {
         Ok(match jobs.cancel(id).await? {
             Cancelled::Removed => Some("removed"),
             Cancelled::Requested => Some("stopping"),
@@ -131,11 +121,11 @@ pub(crate) async fn cancel(
 /// Changes jobs one after the other, until one is not there, and reports what each of them does now.
 async fn each(
     args: JobIdsArgs,
-    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
+    program: &str,
     why_not: &str,
     change: impl AsyncFn(&Jobs, JobId) -> Result<Option<&'static str>, Failure>,
 ) -> Result<Exit, Failure> {
-    let jobs = Jobs::open(location(args.database.db)?.queue()?).await?;
+    let jobs = Jobs::open(args.database.location.locate(program)?.queue()?).await?;
     let (mut done, mut failed) = (Vec::new(), None);
     for id in args.jobs {
         match change(&jobs, id).await.and_then(|now| now.ok_or_else(|| unknown(id, why_not))) {
@@ -155,8 +145,9 @@ fn unknown(id: JobId, why: &str) -> Failure {
 }
 
 fn report(done: &[(JobId, &str)], json: bool) -> Result<Exit, Failure> {
-    match json {
-        true => print(&lines(done.iter().map(|(id, what)| serde_json::json!({"job": id, "now": what})))),
-        false => print(&done.iter().map(|(id, what)| format!("job {id}: {what}\n")).collect::<String>()),
-    }
+    print(&if json {
+        lines(done.iter().map(|(id, what)| serde_json::json!({"job": id, "now": what})))
+    } else {
+        done.iter().map(|(id, what)| format!("job {id}: {what}\n")).collect()
+    })
 }

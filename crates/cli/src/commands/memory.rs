@@ -17,7 +17,7 @@ use superstep::{
 use crate::{
     args::{
         memory::{MemoryArgs, MemoryCommand, MemoryRekeyArgs},
-        shared::DatabaseArgs,
+        shared::{AGENT, DatabaseArgs, Locate},
     },
     commands::keys,
     config::{file, location::Location, memory::Memory},
@@ -73,7 +73,7 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
             of.show(&added)
         }
         MemoryCommand::Rekey(MemoryRekeyArgs { config, database: DatabaseArgs { location, json } }) => {
-            keys::rekey_memory(&configured(config.as_deref())?, &Location::new(location)?, json).await
+            keys::rekey_memory(&configured(config.as_deref())?, &location.locate(AGENT)?, json).await
         }
         MemoryCommand::Forget { ids, of } => UserMemory::with(of, Memory::open_existing)?.forget(&ids).await,
     }
@@ -83,7 +83,7 @@ impl UserMemory {
     fn with(args: MemoryArgs, open: Open) -> Result<Self, Failure> {
         let MemoryArgs { user, config, database } = args;
         let DatabaseArgs { location, json } = database;
-        let location = Location::new(location)?;
+        let location = location.locate(AGENT)?;
         let memory = configured(config.as_deref())?;
         let user = user.unwrap_or_else(|| memory.user().to_owned());
         let memory = open(&memory, &location.cwd)?;
@@ -97,13 +97,10 @@ impl UserMemory {
                 let config = config.as_deref().map(|file| ["--config", file]);
                 let words = ["list", "--user", &self.user].into_iter().chain(config.into_iter().flatten());
                 let list = self.location.command("memory", &words.collect::<Vec<_>>());
-                let message = format!("`{}` remembers no entry `{id}`; see `{list}`", self.user);
+                let message = format!("no entry `{id}` for user `{}`; see `{list}`", self.user);
                 return Err(Failure::new(Exit::Failed, message));
             }
-            print(&match self.json {
-                true => lines([json!({ "forgotten": id })]),
-                false => format!("forgot {id}\n"),
-            })?;
+            print(&if self.json { lines([json!({ "forgotten": id })]) } else { format!("forgot {id}\n") })?;
         }
         Ok(Exit::Ok)
     }

@@ -44,23 +44,18 @@ fn written(name: &str, config: &ReactConfig) -> Result<String, toml::ser::Error>
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Map;
-
     use super::*;
-    use crate::{
-        args::shared::{AgentArgs, TurnArgs},
-        config::{configuration::Configuration, file::parse},
-    };
+    use crate::config::{configuration::Configuration, file::parse};
 
     #[test]
     fn a_preset_that_is_written_down_is_read_as_it_was() {
         for preset in PRESETS {
             let text = written(preset.name, &(preset.config)()).unwrap();
             let file = parse(&text).unwrap();
-            let agent = AgentArgs { preset: Some(preset.name.to_owned()), ..AgentArgs::default() };
-            let flags = TurnArgs { agent, ..TurnArgs::default() };
-            let flag = Configuration::of_thread(Map::new(), Some(preset.name)).unwrap().with_flags(&flags);
-            assert_eq!(file.react(false), flag.react(false), "{text}");
+            let preset = Some(preset.name.to_owned());
+            let flags = Configuration { preset, ..Configuration::default() };
+            let flag = flags.clone().with(&flags);
+            assert_eq!(file.react(false).unwrap(), flag.react(false).unwrap(), "{text}");
             assert_eq!(file.mode, flag.mode, "{text}");
         }
     }

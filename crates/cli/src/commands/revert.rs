@@ -17,11 +17,14 @@ use superstep::{
 };
 
 use crate::{
-    args::command_line::RevertArgs,
+    args::{
+        command_line::RevertArgs,
+        shared::{AGENT, Locate},
+    },
     commands::thread_admin::allowed,
     config::{
         location::{self, Location},
-        remembered::Remembered,
+        settings::StoredSettings,
         trust::Decided,
     },
     output::{
@@ -38,7 +41,7 @@ const CWD: &str = "cwd";
 
 /// Restores the files that tools changed after a checkpoint.
 pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.thread.database.location)?;
+    let location = args.thread.database.location.locate(AGENT)?;
     let name = args.thread.name.as_str();
     let store = location.change(&[name]).await?;
     let thread = ThreadId::from(name);
@@ -216,7 +219,7 @@ async fn rounds(
 fn folder_of(
     rounds: &[Round],
     location: &Location,
-    remembered: &Remembered,
+    remembered: &StoredSettings,
     decided: &Decided,
 ) -> Result<PathBuf, Failure> {
     let folders: BTreeSet<&str> = rounds.iter().filter_map(Round::folder).collect();
@@ -245,7 +248,7 @@ fn folder_of(
     }
     let settings = rounds.iter().filter_map(|round| round.settings.as_ref());
     let is_known =
-        |meta: &CheckpointMeta| Remembered::of(meta).is_ok_and(|settings| decided.knows(&settings));
+        |meta: &CheckpointMeta| StoredSettings::of(meta).is_ok_and(|settings| decided.knows(&settings));
     if !settings.filter(|meta| folder_in(meta) == Some(folder)).any(is_known) {
         return Err(location.unnamed_folder(folder));
     }

@@ -1,24 +1,30 @@
 //! `superstep run` and `superstep resume`.
 
-use std::io::{self, IsTerminal, Read};
+use std::{
+    io::{self, IsTerminal, Read},
+    sync::Arc,
+};
 
 use superstep::{
-    CheckpointId, OnExisting, OnUnfinished, ThreadId, agent::AgentOutcome, checkpoint::CheckpointError,
+    CheckpointId, Checkpointer, OnExisting, OnUnfinished, ThreadId, agent::AgentOutcome,
+    checkpoint::CheckpointError,
 };
 
 use crate::{
     args::{
         command_line::{ResumeArgs, RunArgs},
         decisions::DecisionArgs,
+        shared::{AGENT, Locate, TurnArgs},
         values::Stdin,
     },
-    config::location::Location,
+    config::{location::Location, settings::Given},
     output::{
         exit::{Exit, Failure},
         text::print_note,
     },
     session::{
         randomness::fresh_thread,
+        run_loop::AgentRun,
         setup::{Purpose, Setup, streaming},
         stdin::{is_piped, without_mark},
         waiting::Waiting,
@@ -33,7 +39,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     let RunArgs { prompt, stdin, thread, user, from, new, discard, location, turn } = args;
     let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
     let prompt = read_prompt(prompt, stdin)?;
-    let location = Location::new(location)?;
+    let location = location.locate(AGENT)?;
     let store = location.open()?;
     let is_fresh = thread.is_none();
     let thread: ThreadId = match thread {
@@ -43,26 +49,26 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     if !is_fresh {
         location.check_anchor(&*store, &thread, turn.trust).await?;
     }
-    let checkpoint = from.map(CheckpointId);
-    let purpose = Purpose::Turn { user, from: checkpoint };
-    let mut setup = Setup::new(&location, store, thread, purpose, &turn).await?;
-    setup.is_fresh = is_fresh;
+    let from = from.map(CheckpointId);
+    let run = set_up(&location, store, thread, from, user, turn).await?;
+    let run = AgentRun { is_fresh, ..run };
+    let setup = &run.setup;
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
     let on_existing = if new { OnExisting::Refuse } else { OnExisting::Accept };
-    let options = setup.options()?.on_unfinished(on_unfinished).on_existing(on_existing).at(checkpoint);
+    let options = setup.options()?.on_unfinished(on_unfinished).on_existing(on_existing).at(from);
     let mut input = setup.agent.input(&prompt);
-    if let Some(user) = &setup.basis.user {
+    if let Some(user) = &setup.settings.user {
         input = input.user_id(user.as_str());
     }
     if is_unread && is_piped() {
-        // Also with `--quiet`: the reply may answer only a part of the prompt.
+        // Even with `--quiet`: the reply may answer only a part of the prompt.
         let what = "the piped input is not read; to append it to the prompt, write `-` after the prompt";
         print_note(what);
     }
-    let granted = if discard { setup.basis.decided.discard() } else { Vec::new() };
-    let exit = setup.follow(setup.agent.configured(options).stream(input, streaming())).await;
+    let granted = if discard { setup.decided.discard() } else { Vec::new() };
+    let exit = run.follow(setup.agent.configured(options).stream(input, streaming())).await;
     let kept = setup.forget_discarded(&granted).await;
-    let exit = setup.close(exit).await?;
+    let exit = run.close(exit).await?;
     kept.map(|()| exit)
 }
 
@@ -74,7 +80,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
             "with `--from` nothing waits yet; decide when it asks, or with a `resume` without it",
         ));
     }
-    let location = Location::new(location)?;
+    let location = location.locate(AGENT)?;
     let unknown = location.unknown(&thread);
     let thread: ThreadId = thread.into();
     // Checked first: a missing thread must not create a database.
@@ -87,40 +93,57 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
         loaded => drop(loaded?),
     }
     drop(store);
-    let setup = Setup::new(
-        &location,
-        location.open()?,
-        thread,
-        Purpose::Turn { user: None, from: from.map(CheckpointId) },
-        &turn,
-    )
-    .await?;
+    let from = from.map(CheckpointId);
+    let run = set_up(&location, location.open()?, thread, from, None, turn).await?;
     let exit = match from {
-        Some(from) => continue_from(&setup, CheckpointId(from)).await,
-        None => continue_turn(&setup, &decisions).await,
+        Some(from) => continue_from(&run, from).await,
+        None => continue_turn(&run, &decisions).await,
     };
-    setup.close(exit).await
+    run.close(exit).await
 }
 
-async fn continue_turn(setup: &Setup<'_>, decisions: &DecisionArgs) -> Result<Exit, Failure> {
-    let head = setup.agent.graph().thread(setup.thread()).state().await?;
+/// Sets up the run of a turn, and prints the notes about it.
+async fn set_up(
+    location: &Location,
+    store: Arc<dyn Checkpointer>,
+    thread: ThreadId,
+    from: Option<CheckpointId>,
+    user: Option<String>,
+    turn: TurnArgs,
+) -> Result<AgentRun<'_>, Failure> {
+    let TurnArgs { json, quiet, .. } = turn;
+    let mut given = Given::from(turn);
+    given.settings.user = user;
+    let mut notes = Vec::new();
+    let setup = Setup::new(location, store, thread, Purpose::Turn { from }, &given, &mut notes).await;
+    notes.iter().for_each(|note| note.print_once(quiet));
+    Ok(AgentRun { setup: setup?, json, quiet, is_fresh: false })
+}
+
+async fn continue_turn(run: &AgentRun<'_>, decisions: &DecisionArgs) -> Result<Exit, Failure> {
+    let setup = &run.setup;
+    let head = setup.agent.graph().thread(&setup.thread).state().await?;
     if !head.next.is_empty() {
-        setup.basis.check_folder()?;
+        setup.check_folder()?;
     }
     if head.next.is_empty() && !is_unanswered(head.values.outcome) && decisions.is_empty() {
-        setup.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread()));
+        run.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread));
     }
     let asked = head.tasks.iter().flat_map(|task| &task.interrupts);
     let waiting = Waiting::of(asked)?;
-    let answers = decisions.answers(setup.thread().as_str(), &waiting)?;
-    let stream =
-        setup.agent.configured(setup.answering(&waiting, answers)?).resume_stream(streaming()).await?;
-    setup.follow(stream).await
+    let answers = decisions.answers(setup.thread.as_str(), &waiting)?;
+    let stream = setup
+        .agent
+        .configured(setup.answering(&waiting, answers)?)
+        .resume_point()
+        .await?
+        .resume_stream(streaming());
+    run.follow(stream).await
 }
 
 /// Resumes from an older checkpoint of a turn.
-async fn continue_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Failure> {
-    let thread = setup.thread();
+async fn continue_from(run: &AgentRun<'_>, from: CheckpointId) -> Result<Exit, Failure> {
+    let (setup, thread) = (&run.setup, &run.setup.thread);
     if setup.agent.graph().thread(thread).at(from).state().await?.next.is_empty() {
         let (name, from) = (thread.as_str(), from.to_string());
         let ask = setup.location.command("run", &["--thread", name, "--from", &from]);
@@ -130,8 +153,8 @@ async fn continue_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Fa
         return Err(Failure::new(Exit::Thread, message));
     }
     let options = setup.options()?.at(from);
-    let stream = setup.agent.configured(options).resume_stream(streaming()).await?;
-    setup.follow(stream).await
+    let stream = setup.agent.configured(options).resume_point().await?.resume_stream(streaming());
+    run.follow(stream).await
 }
 
 fn is_unanswered(outcome: Option<AgentOutcome>) -> bool {

@@ -11,12 +11,10 @@ use superstep::{
 
 use crate::{
     args::{
-        db::DbArg,
         jobs::{ScheduleArgs, StoredSchedules, TimesArgs},
-        shared::OwnDatabaseArgs,
-        values::new_thread_name,
+        shared::{DatabaseArgs, DbArgs, Locate},
     },
-    config::location::Location,
+    config::{location::Location, names::new_thread_name},
     output::{
         exit::{Exit, Failure},
         table::{formatted, lines, new_table, print, time},
@@ -62,30 +60,30 @@ fn at_a_time(thread: &str) -> String {
 }
 
 /// Lists the schedules, or changes one of them.
-pub(crate) async fn change(
-    command: StoredSchedules,
-    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
-) -> Result<Exit, Failure> {
-    let open = async |database: &OwnDatabaseArgs| -> Result<Jobs, Failure> {
-        Ok(Jobs::open(location(database.db.clone())?.queue()?).await?)
+pub(crate) async fn change(command: StoredSchedules, program: &str) -> Result<Exit, Failure> {
+    let open = async |location: DbArgs| -> Result<Jobs, Failure> {
+        Ok(Jobs::open(location.locate(program)?.queue()?).await?)
     };
     match command {
-        StoredSchedules::List(database) => show(&open(&database).await?.schedules().await?, database.json),
+        StoredSchedules::List(DatabaseArgs { location, json }) => {
+            show(&open(location).await?.schedules().await?, json)
+        }
         StoredSchedules::Remove(ScheduleArgs { name, database }) => {
-            let jobs = open(&database).await?;
+            let jobs = open(database.location).await?;
             known(&name, jobs.remove_schedule(&name).await?)?;
-            match database.json {
-                true => print(&lines([json!({"removed": name})])),
-                false => print(&format!("schedule {} is removed\n", printable_line(&name))),
-            }
+            print(&if database.json {
+                lines([json!({"removed": name})])
+            } else {
+                format!("schedule {} is removed\n", printable_line(&name))
+            })
         }
         StoredSchedules::Pause(ScheduleArgs { name, database }) => {
-            let jobs = open(&database).await?;
+            let jobs = open(database.location).await?;
             known(&name, jobs.pause_schedule(&name).await?)?;
             report(&jobs, &name, database.json).await
         }
         StoredSchedules::Resume(ScheduleArgs { name, database }) => {
-            let jobs = open(&database).await?;
+            let jobs = open(database.location).await?;
             known(&name, jobs.resume_schedule(&name).await?)?;
             report(&jobs, &name, database.json).await
         }

@@ -1,11 +1,11 @@
-//! `superstep state`, `history`, `diff`, `watch`, `draw` and `completions`: inspection without changes.
+//! `superstep state`, `history`, `draw` and `completions`: inspection without changes.
 
-use std::{collections::BTreeSet, io, sync::Arc};
+use std::{collections::BTreeSet, io};
 
 use serde::Serialize;
 use serde_json::json;
 use superstep::{
-    CheckpointId, Checkpointer, History, RunOptions, State, ThreadId,
+    CheckpointId, History, State, ThreadId,
     agent::AgentState,
     checkpoint::CheckpointMeta,
     drawing::Drawing,
@@ -16,18 +16,17 @@ use superstep::{
 
 use crate::{
     args::{
-        command_line::{self, DiffArgs, DrawArgs, HistoryArgs, StateArgs},
-        shared::{Format, ThreadArgs},
+        command_line::{self, DrawArgs},
+        shared::{AGENT, DatabaseArgs, Format, HistoryArgs, Locate, LocationArgs, StateArgs, ThreadArgs},
     },
     commands::{
-        diff::{ComparedState, diff_of},
         history_tree::tree,
+        program_graphs::{Agents, Found, Graphs, find},
         threads::ThreadStatus,
-        watch::{Watched, watch_of},
         writes::{TaskWrites, Writes, writes},
     },
-    config::{location::Location, remembered::Remembered},
-    graphs::{any_graph::AnyGraph, any_thread::AnySnapshot, state_json::values},
+    config::settings::StoredSettings,
+    graphs::state_json::values,
     output::{
         exit::{Exit, Failure},
         files::listed,
@@ -42,68 +41,19 @@ use crate::{
     },
 };
 
-/// Shows the checkpoints of a thread.
-pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.thread.database.location)?;
-    let store = location.existing(&args.thread.name)?;
-    let thread = ThreadId::from(args.thread.name.as_str());
-    if store.load(&thread, None).await?.is_none() {
-        return Err(location.unknown(&args.thread.name));
-    }
-    let options = RunOptions::new().thread(thread.clone());
-    history_of(store, &*any_graph_of(&thread)?, options, args.limit, args.thread.database.json).await
-}
-
-/// Returns the graph of a thread, for inspection.
-fn any_graph_of(thread: &ThreadId) -> Result<Box<dyn AnyGraph>, Failure> {
-    Ok(match Dreams::is_thread(thread) {
-        true => Box::new(Dreams::inspection_graph()),
-        false => Box::new(graph()?),
-    })
-}
-
-/// Compares two states.
-pub(crate) async fn diff(args: DiffArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.database.location)?;
-    let side = async |name: &str, at: Option<CheckpointId>| {
-        let (store, thread) = (location.existing(name)?, ThreadId::from(name));
-        let options = RunOptions::new().thread(thread.clone()).at(at);
-        let snapshot = any_graph_of(&thread)?.open(store, options).state().await?;
-        ComparedState::new(name, snapshot, || location.unknown(name))
-    };
-    diff_of(args.states, side, args.database.json).await
-}
-
-/// Follows a thread.
-pub(crate) async fn watch(args: ThreadArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.database.location)?;
-    let (store, thread) = (location.existing(&args.name)?, ThreadId::from(args.name.as_str()));
-    let graph = any_graph_of(&thread)?;
-    let waits = |_: &AnySnapshot| {
-        let resume = location.command("resume", &[&args.name]);
-        format!("waits for a decision; decide with: {resume}")
-    };
-    let (options, json) = (RunOptions::new().thread(thread), args.database.json);
-    watch_of(Watched { store, graph: &*graph, options, location: &location, json }, waits).await
-}
-
-/// Shows the checkpoints of the thread that the options name: as a tree, or newest first as JSON.
-pub(crate) async fn history_of(
-    store: Arc<dyn Checkpointer>,
-    graph: &dyn AnyGraph,
-    options: RunOptions,
-    limit: Option<usize>,
-    json: bool,
-) -> Result<Exit, Failure> {
-    graph.open(store.clone(), options.clone()).check_owner().await?;
-    let thread = options.get_thread().expect("the thread was found");
+/// Shows the checkpoints of a thread: as a tree, or newest first as JSON.
+pub(crate) async fn history<L: Locate>(args: HistoryArgs<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
+    let HistoryArgs { limit, thread: ThreadArgs { name, database: DatabaseArgs { location, json } } } = args;
+    let found = find(graphs, &location.locate(graphs.program())?, &name, None).await?;
+    found.open().check_owner().await?;
+    let Found { graph, store, name: thread, .. } = &found;
     let checkpoints = store.history(thread, History { limit, ..History::default() }).await?;
-    let at = |id: CheckpointId| graph.open(store.clone(), options.clone().at(id));
+    let at = |id: CheckpointId| found.open_at(Some(id));
     if !json {
-        return print(&tree(&*store, thread, &checkpoints, &graph.initial_state()?, at).await?);
+        return print(&tree(&**store, thread, &checkpoints, &graph.initial_state()?, at).await?);
     }
     for meta in checkpoints {
-        let Writes { tasks, .. } = writes(&*store, thread, &meta, &at).await?;
+        let Writes { tasks, .. } = writes(&**store, thread, &meta, &at).await?;
         // One line at a time, because the writes are the whole content of the thread.
         print(&lines([WithWrites { meta, writes: tasks }]))?;
     }
@@ -119,16 +69,16 @@ struct WithWrites {
 }
 
 /// Shows a thread at a checkpoint.
-pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.thread.database.location)?;
+pub(crate) async fn state(args: StateArgs<LocationArgs>) -> Result<Exit, Failure> {
+    let location = args.thread.database.location.locate(AGENT)?;
     let store = location.existing(&args.thread.name)?;
     let thread = ThreadId::from(args.thread.name.as_str());
     let at = args.at.map(CheckpointId);
-    let snapshot = match Dreams::is_thread(&thread) {
-        true => of_agent(
-            Dreams::inspection_graph().with_checkpointer(store).thread(&thread).at(at).state().await?,
-        ),
-        false => graph()?.with_checkpointer(store).thread(&thread).at(at).state().await?,
+    let snapshot = if Dreams::is_thread(&thread) {
+        let graph = Dreams::inspection_graph().with_checkpointer(store);
+        of_agent(graph.thread(&thread).at(at).state().await?)
+    } else {
+        graph()?.with_checkpointer(store).thread(&thread).at(at).state().await?
     };
     let Some(meta) = &snapshot.checkpoint else { return Err(location.unknown(&args.thread.name)) };
     if snapshot.graph.is_none() {
@@ -167,21 +117,15 @@ fn of_agent(snapshot: StateSnapshot<DreamState>) -> StateSnapshot<AgentState> {
 pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
     let drawing = match &args.thread {
         None => default_graph()?.drawing(),
-        Some(thread) => {
-            let location = Location::new(args.location)?;
-            let store = location.existing(thread)?;
-            let id = ThreadId::from(thread.as_str());
-            if store.load(&id, None).await?.is_none() {
-                return Err(location.unknown(thread));
+        Some(name) => {
+            let location = args.location.locate(AGENT)?;
+            let Found { graph, store, name, options } = find(&Agents, &location, name, None).await?;
+            if Dreams::is_thread(&name) {
+                graph.open(store, options).drawing().await?
+            } else {
+                let graph = graph_of(&StoredSettings::load(&*store, &name, None).await?, &location)?;
+                graph.with_checkpointer(store).thread(&name).drawing().await?
             }
-            let drawing = match Dreams::is_thread(&id) {
-                true => Dreams::inspection_graph().with_checkpointer(store).thread(&id).drawing().await,
-                false => {
-                    let graph = graph_of(&Remembered::load(&*store, &id, None).await?, &location)?;
-                    graph.with_checkpointer(store).thread(&id).drawing().await
-                }
-            };
-            drawing?
         }
     };
     print_drawing(&drawing, args.format)

@@ -4,8 +4,10 @@ use serde_json::json;
 use superstep::agent::{SteerError, steer as say};
 
 use crate::{
-    args::command_line::SteerArgs,
-    config::location::Location,
+    args::{
+        command_line::SteerArgs,
+        shared::{AGENT, Locate},
+    },
     output::{
         exit::{Exit, Failure},
         table::{lines, print},
@@ -18,7 +20,7 @@ pub(crate) async fn steer(args: SteerArgs) -> Result<Exit, Failure> {
     if args.text.trim().is_empty() {
         return Err(Failure::usage("the message is empty; write what the turn should take into account"));
     }
-    let location = Location::new(args.thread.database.location)?;
+    let location = args.thread.database.location.locate(AGENT)?;
     dream_thread::refuse(&location, &args.thread.name.as_str().into())?;
     let graph = graph()?.with_checkpointer(location.change(&[&args.thread.name]).await?);
     let number = match say(&graph.thread(args.thread.name.as_str()), &args.text).await {

@@ -13,7 +13,7 @@ use superstep::{
 use crate::{
     args::{
         command_line::{CopyArgs, DeleteArgs, PruneArgs},
-        shared::{KeepArgs, ThreadArgs},
+        shared::{AGENT, KeepArgs, Locate, LocationArgs, ThreadArgs},
     },
     config::location::Location,
     output::{
@@ -26,7 +26,7 @@ use crate::{
 
 /// Deletes threads.
 pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.database.location)?;
+    let location = args.database.location.locate(AGENT)?;
     let mut threads = args.threads;
     let mut seen = std::collections::BTreeSet::new();
     threads.retain(|thread| seen.insert(thread.clone()));
@@ -66,7 +66,7 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
 
 /// Copies a thread.
 pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.thread.database.location)?;
+    let location = args.thread.database.location.locate(AGENT)?;
     let store = location.change(&[&args.thread.name]).await?;
     let (from, to) = (ThreadId::from(args.thread.name.as_str()), ThreadId::from(args.new.as_str()));
     // A missing folder has no files to restore.
@@ -84,8 +84,8 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
 }
 
 /// Adopts a thread for the agent's graph.
-pub(crate) async fn adopt(args: ThreadArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.database.location)?;
+pub(crate) async fn adopt(args: ThreadArgs<LocationArgs>) -> Result<Exit, Failure> {
+    let location = args.database.location.locate(AGENT)?;
     let thread = ThreadId::from(args.name.as_str());
     dream_thread::refuse(&location, &thread)?;
     let graph = graph()?.with_checkpointer(location.change(&[&args.name]).await?);
@@ -98,7 +98,7 @@ pub(crate) async fn adopt(args: ThreadArgs) -> Result<Exit, Failure> {
 
 /// Prunes a thread.
 pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.thread.database.location)?;
+    let location = args.thread.database.location.locate(AGENT)?;
     let store = location.change(&[&args.thread.name]).await?;
     if !allowed(&format!("delete older checkpoints of {}", listed(&[&args.thread.name])), args.yes)? {
         return Ok(Exit::Interrupted);

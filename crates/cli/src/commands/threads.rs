@@ -1,21 +1,22 @@
-//! `superstep threads`: lists the threads and their status.
+//! `threads`: lists the threads and their status.
 
 use std::{cmp::Reverse, sync::Arc};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use superstep::{
-    Checkpointer, CompiledGraph, History, ThreadId,
+    Checkpointer, History, ThreadId,
     agent::{AgentOutcome, AgentState},
-    checkpoint::{CheckpointError, CheckpointMeta, GraphId},
+    checkpoint::{CheckpointError, CheckpointMeta, GraphId, TaskRecord},
     memory::Dreams,
     node::NodeName,
     thread::StateSnapshot,
 };
 
 use crate::{
-    args::shared::{DatabaseArgs, ThreadsArgs},
-    commands::checks::{Agents, check, unresumable},
+    args::shared::{DatabaseArgs, Locate, ThreadsArgs},
+    commands::program_graphs::{Graphs, check, unresumable},
     config::location::{Location, is_unreadable},
+    graphs::graph_set::GraphSet,
     output::{
         exit::{Exit, Failure},
         table::{formatted, lines, new_table, print, time},
@@ -66,55 +67,76 @@ impl ThreadStatus {
     }
 }
 
-/// A listed thread.
-struct Listed {
-    thread: ThreadId,
-    /// The newest checkpoint; `None` if it cannot be read.
-    head: Option<CheckpointMeta>,
-    standing: Result<ThreadStatus, Failure>,
+/// The status of a listed thread, as text and as entries of its JSON form.
+pub(crate) struct Status {
+    text: String,
+    json: Map<String, Value>,
 }
 
-/// Lists the threads.
-pub(crate) async fn threads(args: ThreadsArgs<DatabaseArgs>) -> Result<Exit, Failure> {
-    let ThreadsArgs { check, database: DatabaseArgs { location, json } } = args;
-    let location = Location::new(location)?;
-    if check {
-        return unresumable(&Agents(&location), &location, json).await;
+impl From<ThreadStatus> for Status {
+    fn from(status: ThreadStatus) -> Self {
+        let outcome = status.outcome.map(AgentOutcome::as_str);
+        let json = [("outcome".to_owned(), json!(outcome)), ("waits".to_owned(), json!(status.waits))];
+        Self { text: status.status(), json: Map::from_iter(json) }
     }
-    let threads = match location.find()? {
-        Some(store) => listed(&location, store.clone(), &graph()?.with_checkpointer(store)).await?,
-        None => Vec::new(),
-    };
-    if json {
-        return print(&lines(threads.iter().map(|listed| {
-            let mut line = head_json(&listed.thread, listed.head.as_ref());
-            match &listed.standing {
-                Ok(ThreadStatus { outcome, waits, .. }) => {
-                    line["outcome"] = outcome.map(AgentOutcome::as_str).into();
-                    line["waits"] = json!(waits);
+}
+
+/// Lists the threads, the newest first, and damaged ones last.
+pub(crate) async fn threads<L: Locate>(args: ThreadsArgs<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
+    let ThreadsArgs { check, database: DatabaseArgs { location, json } } = args;
+    let location = location.locate(graphs.program())?;
+    if check {
+        return unresumable(graphs, &location, json).await;
+    }
+    let mut listed = Vec::new();
+    if let Some(store) = location.find()? {
+        for (thread, head) in heads(&*store).await? {
+            let (head, status) = match head {
+                Ok(head) => {
+                    let status = graphs.status(&location, &store, &thread, &head).await;
+                    (Some(head), status)
                 }
-                Err(error) => line["error"] = error.message.as_str().into(),
-            }
+                Err(error) => (None, Err(error.into())),
+            };
+            listed.push((thread, head, status));
+        }
+    }
+    if json {
+        return print(&lines(listed.into_iter().map(|(thread, head, status)| {
+            let mut line = head_json(&thread, head.as_ref());
+            line.extend(match status {
+                Ok(status) => status.json,
+                Err(error) => Map::from_iter([("error".to_owned(), error.message.into())]),
+            });
             line
         })));
     }
-    if threads.is_empty() {
-        return print("no threads yet; begin one with: superstep run \"...\"\n");
+    let is_agent = graphs.is_agent();
+    if listed.is_empty() {
+        let begin = if is_agent { "superstep run \"...\"".to_owned() } else { location.command("run", &[]) };
+        return print(&format!("no threads yet; begin one with: {begin}\n"));
     }
-    let mut table = new_table(&["THREAD", "CHECKPOINT", "UPDATED", "STATUS"]);
-    for Listed { thread, head, standing } in &threads {
-        table.add_row([
-            printable_line(thread.as_str()),
-            head.as_ref().map_or_else(|| "-".to_owned(), |head| head.id.to_string()),
-            head.as_ref().map_or_else(|| "-".to_owned(), |head| time(head.created_ms)),
-            standing.as_ref().map_or_else(|failure| lost(failure, head.as_ref()), ThreadStatus::status),
-        ]);
+    let columns = ["THREAD", "GRAPH", "CHECKPOINT", "UPDATED", "STATUS"];
+    let columns: Vec<&str> = columns.into_iter().filter(|name| !is_agent || *name != "GRAPH").collect();
+    let mut table = new_table(&columns);
+    for (thread, head, status) in &listed {
+        let head = head.as_ref();
+        let graph = head.and_then(CheckpointMeta::graph).map(|graph| printable_line(&graph.name));
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let mut row = vec![printable_line(thread.as_str())];
+        row.extend((!is_agent).then(|| or_none(graph)));
+        row.push(or_none(head.map(|head| head.id.to_string())));
+        row.push(or_none(head.map(|head| time(head.created_ms))));
+        row.push(
+            status.as_ref().map_or_else(|failure| lost(failure, head), |status| printable_line(&status.text)),
+        );
+        table.add_row(row);
     }
     print(&formatted(table))
 }
 
 /// Returns the status of a thread that cannot be read, that the program cannot resume, or that has no checkpoints.
-pub(crate) fn lost(failure: &Failure, head: Option<&CheckpointMeta>) -> String {
+fn lost(failure: &Failure, head: Option<&CheckpointMeta>) -> String {
     match (failure.exit, head) {
         (Exit::Database, _) => "cannot be read",
         (_, Some(_)) => "cannot be resumed, see `threads --check`",
@@ -124,15 +146,16 @@ pub(crate) fn lost(failure: &Failure, head: Option<&CheckpointMeta>) -> String {
 }
 
 /// Returns the JSON form of a listed thread, without its status.
-pub(crate) fn head_json(thread: &ThreadId, head: Option<&CheckpointMeta>) -> Value {
-    json!({
-        "thread": thread,
-        "checkpoint": head.map(|head| head.id),
-        "step": head.map(|head| head.control.step),
-        "next": head.map(|head| &head.control.next),
-        "updated_ms": head.map(|head| head.created_ms),
-        "graph": head.and_then(CheckpointMeta::graph),
-    })
+fn head_json(thread: &ThreadId, head: Option<&CheckpointMeta>) -> Map<String, Value> {
+    let entries = [
+        ("thread", json!(thread)),
+        ("checkpoint", json!(head.map(|head| head.id))),
+        ("step", json!(head.map(|head| head.control.step))),
+        ("next", json!(head.map(|head| &head.control.next))),
+        ("updated_ms", json!(head.map(|head| head.created_ms))),
+        ("graph", json!(head.and_then(CheckpointMeta::graph))),
+    ];
+    entries.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
 }
 
 /// Returns the errors of the threads without checkpoints of which something else is stored.
@@ -185,41 +208,62 @@ async fn readable_heads(
     }
 }
 
-/// Returns the threads with their status.
-async fn listed(
+/// Returns the status of a thread of the agent at its head.
+pub(crate) async fn status_of_turn(
+    graphs: &dyn Graphs,
     location: &Location,
-    store: Arc<dyn Checkpointer>,
-    graph: &CompiledGraph<AgentState>,
-) -> Result<Vec<Listed>, Failure> {
-    let heads = heads(&*store).await?;
-    let mut listed = Vec::with_capacity(heads.len());
-    for (thread, head) in heads {
-        let (head, standing) = match head {
-            Err(error) => (None, Err(error.into())),
-            // A dream is not a turn of a user.
-            Ok(head) if Dreams::is_thread(&thread) => {
-                let standing = ThreadStatus { next: head.control.next.clone(), ..ThreadStatus::default() };
-                (Some(head), Ok(standing))
-            }
-            Ok(head) if head.graph().is_some_and(|owner| owner.name != graph.name()) => {
-                let (next, other) = (head.control.next.clone(), head.graph());
-                let standing = ThreadStatus { next, other, ..ThreadStatus::default() };
-                (Some(head), Ok(standing))
-            }
-            Ok(head) => {
-                let snapshot = graph.thread(&thread).state().await;
-                let standing = match &snapshot {
-                    Ok(snapshot) if snapshot.next.is_empty() => Ok(ThreadStatus::of(snapshot)),
-                    Ok(snapshot) => {
-                        let checked = check(&Agents(location), &store, &thread, &head).await;
-                        checked.map(|()| ThreadStatus::of(snapshot))
-                    }
-                    Err(error) => Err(Failure::caused(Exit::Database, error)),
-                };
-                (Some(head), standing)
-            }
-        };
-        listed.push(Listed { thread, head, standing });
+    store: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    head: &CheckpointMeta,
+) -> Result<Status, Failure> {
+    let next = head.control.next.clone();
+    // A dream is not a turn of a user.
+    if Dreams::is_thread(thread) {
+        return Ok(ThreadStatus { next, ..ThreadStatus::default() }.into());
     }
-    Ok(listed)
+    let graph = graph()?.with_checkpointer(store.clone());
+    if let Some(other) = head.graph().filter(|owner| owner.name != graph.name()) {
+        return Ok(ThreadStatus { next, other: Some(other), ..ThreadStatus::default() }.into());
+    }
+    let snapshot = graph.thread(thread).state().await;
+    let snapshot = snapshot.map_err(|error| Failure::caused(Exit::Database, &error))?;
+    if !snapshot.next.is_empty() {
+        check(graphs, location, store, thread, head).await?;
+    }
+    Ok(ThreadStatus::of(&snapshot).into())
+}
+
+/// Returns the status of a thread of one's own graph at its head.
+pub(crate) async fn status_of_run(
+    graphs: &GraphSet,
+    location: &Location,
+    store: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    head: &CheckpointMeta,
+) -> Result<Status, Failure> {
+    let status = |text: String| {
+        let json = Map::from_iter([("status".to_owned(), text.as_str().into())]);
+        Ok(Status { text, json })
+    };
+    if let Some(owner) = head.graph().filter(|owner| !graphs.has(&owner.name)) {
+        return status(format!("belongs to graph {owner}"));
+    }
+    check(graphs, location, store, thread, head).await?;
+    if head.control.next.is_empty() {
+        return status("finished".to_owned());
+    }
+    let loaded = store.load(thread, None).await?;
+    if loaded.iter().flat_map(|loaded| &loaded.tasks).any(|(_, task)| is_waiting(task)) {
+        return status("waits for an answer".to_owned());
+    }
+    let next: Vec<_> = head.control.next.iter().map(|node| printable_line(node.as_str())).collect();
+    status(format!("stopped before {}", next.join(", ")))
+}
+
+fn is_waiting(task: &TaskRecord) -> bool {
+    match task {
+        TaskRecord::Interrupted { questions, .. } => !questions.is_empty(),
+        TaskRecord::Handled { handler, .. } => is_waiting(handler),
+        _ => false,
+    }
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use superstep::{llm::Tool, mcp::McpServer};
 
 use crate::{
-    args::{command_line::ToolsArgs, shared::LocationArgs},
+    args::{command_line::ToolsArgs, shared::AGENT},
     config::{
         file,
         location::Location,
@@ -23,7 +23,7 @@ use crate::{
 
 /// Lists the tools.
 pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
-    let location = Location::new(LocationArgs { db: None, cwd: None })?;
+    let location = Location::new(AGENT, None, None)?;
     let configuration = args.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
     let mut tools = all(&location.cwd, &configuration.tool_settings())?;
     tools.sort_by_key(|tool| GROUPS.iter().position(|(name, ..)| *name == group(&tool.spec().name).0));

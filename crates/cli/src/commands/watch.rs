@@ -1,31 +1,27 @@
 //! `watch`: follows a thread that another process runs.
 //!
-//! Start at [`watch_of`].
+//! Start at [`watch`].
 
 use std::{
     future::pending,
     io::{self, Write},
-    sync::Arc,
     time::Duration,
 };
 
 use futures::{StreamExt as _, stream::BoxStream};
 use serde_json::json;
-use superstep::{
-    CheckpointId, Checkpointer, History, RunOptions, ThreadId, checkpoint::CheckpointMeta, node::NodeName,
-};
+use superstep::{CheckpointId, Checkpointer, History, ThreadId, checkpoint::CheckpointMeta, node::NodeName};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
+    args::shared::{DatabaseArgs, Locate, ThreadArgs},
     commands::{
         history_tree::line,
+        program_graphs::{Found, Graphs, find},
         writes::{KnownValues, changed, writes},
     },
     config::location::Location,
-    graphs::{
-        any_graph::AnyGraph,
-        any_thread::{AnySnapshot, AnyTask},
-    },
+    graphs::any_thread::{AnySnapshot, AnyTask},
     output::{
         exit::{Exit, Failure},
         table::{lines, written},
@@ -43,54 +39,41 @@ const LONG_INTERVAL: Duration = Duration::from_secs(5);
 /// The number of checkpoints that are read at once.
 const PAGE: usize = 100;
 
-/// The thread to follow.
-pub(crate) struct Watched<'a> {
-    pub(crate) store: Arc<dyn Checkpointer>,
-    pub(crate) graph: &'a dyn AnyGraph,
-    /// The options, which name the thread.
-    pub(crate) options: RunOptions,
-    pub(crate) location: &'a Location,
-    pub(crate) json: bool,
-}
-
-/// Shows the new checkpoints of a thread until it is finished or waits, or no process runs it. `waits` formats its
-/// questions.
+/// Shows the new checkpoints of a thread until it is finished or waits, or no process runs it.
 ///
 /// # Errors
 /// No process runs the thread, and its last run failed or was stopped.
-pub(crate) async fn watch_of(
-    watched: Watched<'_>,
-    waits: impl Fn(&AnySnapshot) -> String,
-) -> Result<Exit, Failure> {
-    let Watched { store, graph, options, location, json } = watched;
-    graph.open(store.clone(), options.clone()).check_owner().await?;
-    let thread = options.get_thread().expect("the options name the thread").clone();
+pub(crate) async fn watch<L: Locate>(args: ThreadArgs<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
+    let ThreadArgs { name, database: DatabaseArgs { location, json } } = args;
+    let location = location.locate(graphs.program())?;
+    let found = find(graphs, &location, &name, None).await?;
+    found.open().check_owner().await?;
+    let Found { graph, store, name: thread, .. } = &found;
     let cancel = CancellationToken::new();
     let _signals = AbortOnDropHandle::new(tokio::spawn(signals::watch(cancel.clone())));
-    let at = |id: CheckpointId| graph.open(store.clone(), options.clone().at(id));
+    let at = |id: CheckpointId| found.open_at(Some(id));
     let mut shown: Option<CheckpointId> = None;
     // The last printed checkpoint, and the values after it.
     let mut last = None;
     let (initial, mut known) = (graph.initial_state()?, KnownValues::default());
     // No process ran the thread after the head was read.
     let mut is_idle = false;
-    let mut changes = store.changes(&thread);
+    let mut changes = store.changes(thread);
     let interval = if changes.is_some() { LONG_INTERVAL } else { INTERVAL };
     loop {
-        let new = newer(&*store, &thread, shown).await?;
+        let new = newer(&**store, thread, shown).await?;
         for meta in &new {
-            let text = match json {
-                true => lines([json!({ "event": "checkpoint", "data": meta })]),
-                false => {
-                    if meta.parent != last {
-                        known = KnownValues::before(meta, &initial);
-                    }
-                    last = Some(meta.id);
-                    let writes = writes(&*store, &thread, meta, &at).await?;
-                    let changes = changed(writes, &initial, &mut known);
-                    let changes: String = changes.iter().map(|change| format!("      {change}\n")).collect();
-                    printable(&format!("● {}\n{changes}", line(meta, false, false)))
+            let text = if json {
+                lines([json!({ "event": "checkpoint", "data": meta })])
+            } else {
+                if meta.parent != last {
+                    known = KnownValues::before(meta, &initial);
                 }
+                last = Some(meta.id);
+                let writes = writes(&**store, thread, meta, &at).await?;
+                let changes = changed(writes, &initial, &mut known);
+                let changes: String = changes.iter().map(|change| format!("      {change}\n")).collect();
+                printable(&format!("● {}\n{changes}", line(meta, false, false)))
             };
             let result = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
             if result.is_err() {
@@ -99,7 +82,7 @@ pub(crate) async fn watch_of(
             }
         }
         shown = new.last().map(|meta| meta.id).or(shown);
-        let snapshot = graph.open(store.clone(), options.clone()).state().await?;
+        let snapshot = found.open().state().await?;
         let Some(head) = snapshot.checkpoint.as_ref().map(|meta| meta.id) else {
             return Err(location.unknown(thread.as_str()));
         };
@@ -111,13 +94,13 @@ pub(crate) async fn watch_of(
             return Ok(Exit::Ok);
         }
         if snapshot.only_waits() {
-            print_note(&waits(&snapshot));
+            print_note(&graphs.waits(&location, thread, &snapshot));
             return Ok(Exit::Waiting);
         }
         if is_idle {
-            return Err(stopped(location, &thread, &snapshot));
+            return Err(stopped(&location, thread, &snapshot));
         }
-        is_idle = !store.has_writer(&thread).await?;
+        is_idle = !store.has_writer(thread).await?;
         if is_idle {
             // It may have ended since the head was read.
             continue;

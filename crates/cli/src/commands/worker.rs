@@ -4,8 +4,11 @@ use superstep::worker::{Jobs, Worker};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::jobs::{AgentWorkerArgs, RunsArgs},
-    config::{encryption::REQUIRED, location::Location},
+    args::{
+        jobs::{AgentWorkerArgs, RunsArgs},
+        shared::{AGENT, Locate},
+    },
+    config::{encryption::REQUIRED, settings::Given},
     output::{
         exit::{Exit, Failure},
         text::print_note,
@@ -15,11 +18,12 @@ use crate::{
 
 /// Runs jobs with the agent of the command line until a signal, or until none is due.
 pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.location.clone())?;
+    let location = args.location.clone().locate(AGENT)?;
     let options = location.queue()?;
     let required = location.sealing().required;
     let what = format!("taking jobs from `{}`", location.db());
-    let hosted = Hosted::new(location, &args).await?;
+    let hosted =
+        Hosted::new(location, &Given::from(args.agent.clone()), args.rules(), args.trust_answers).await?;
     let jobs = Jobs::open(options).await?;
     let mut worker = hosted.add_to(new_worker(&jobs, required).await?)?;
     if let Some(limit) = args.limit {
@@ -50,16 +54,18 @@ pub(crate) async fn work(worker: Worker, runs: &RunsArgs, what: &str, quiet: boo
         print_note(&format!("{what}; Ctrl-C stops"));
     }
     let signals = tokio::spawn(signals);
-    let ran = match runs.once {
-        true => worker.run_due_until(stop.cancelled()).await.map(Some),
-        false => worker.run_until(stop.cancelled()).await.map(|()| None),
+    let ran = if runs.once {
+        worker.run_due_until(stop.cancelled()).await.map(Some)
+    } else {
+        worker.run_until(stop.cancelled()).await.map(|()| None)
     };
     signals.abort();
     if let Some(number) = ran?.filter(|_| !quiet) {
         let plural = if number == 1 { "" } else { "s" };
-        print_note(&match stop.is_cancelled() {
-            true => format!("stopped after {number} run{plural}"),
-            false => format!("{number} job{plural} ran"),
+        print_note(&if stop.is_cancelled() {
+            format!("stopped after {number} run{plural}")
+        } else {
+            format!("{number} job{plural} ran")
         });
     }
     Ok(Exit::Ok)

@@ -1,13 +1,13 @@
-//! The configuration of the program and its agent, as a file says it and a thread remembers it.
+//! The configuration of the program and its agent, as a file says it and a thread stores it.
 //!
 //! Start at [`Configuration`].
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep::{
-    agent::ReactConfig,
+    agent::{ReactConfig, facades::opencode::react_rules},
     llm::Tool,
     mcp::McpConfig,
     memory::DreamConfig,
@@ -15,9 +15,8 @@ use superstep::{
 };
 
 use crate::{
-    args::shared::{AgentArgs, Mode, TurnArgs},
     config::{
-        agent::AgentSettings, database::Database, memory::Memory, misfit::InvalidSetting, profile::Profiles,
+        database::Database, memory::Memory, misfit::InvalidSetting, profile::Profiles,
         state_folder::own_folder, switch::Switch, tools,
     },
     output::exit::Failure,
@@ -29,9 +28,22 @@ pub(crate) const OPENCODE: &str = "opencode";
 /// The preset whose design records turns and dreams.
 const DREAMING: &str = "cococat";
 
+const ROLE: &str = "# Role: an assistant for one folder of files, step by step";
+
+const TASK: &str = "You answer questions and do small tasks in one folder of files. Use the tools to find facts instead of \
+    guessing; quote files as `path:line`.";
+
+/// Contradicts the rules of [`Mode::React`].
+const AT_ONCE: &str = "Call several tools at once where they do not need each other's results.";
+
+const MANNER: &str =
+    "If a tool fails, read why and try another way. Answer in the language of the question, briefly.";
+
+const TOOL_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// The sections of the program, and the settings of the agent over those of a preset. A promise: threads store it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub(crate) struct Configuration {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) preset: Option<String>,
@@ -56,11 +68,21 @@ pub(crate) struct Configuration {
     /// Takes snapshots of the files that tools change; `None` for yes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) snapshots: Option<bool>,
-    #[serde(skip_serializing_if = "Database::is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub(crate) db: Database,
-    /// All other fields, which are the agent's.
-    #[serde(skip)]
-    pub(crate) agent: AgentSettings,
+    /// The fields of [`ReactConfig`] that replace those of the preset.
+    #[serde(flatten)]
+    pub(crate) agent: Map<String, Value>,
+}
+
+/// The rounds of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Mode {
+    /// One round: the model may call tools, and then replies.
+    Single,
+    /// As many rounds as the preset allows.
+    React,
 }
 
 impl Configuration {
@@ -68,70 +90,41 @@ impl Configuration {
     pub(super) const FIELDS: [&str; 11] =
         ["preset", "mode", "models", "tools", "mcp", "memory", "dream", "shell", "web", "snapshots", "db"];
 
-    /// Returns the variables with the keys of models and memories, and those of MCP servers, which commands do not see.
-    pub(crate) fn secret_variables(&self) -> impl Iterator<Item = String> {
-        let Profiles { main, fallback, compaction } = &self.models;
-        let models =
-            main.iter().chain(fallback).chain(compaction).filter_map(|profile| profile.key_env.clone());
-        let memory = match &self.memory {
-            Switch::On(memory) => memory.key_env.clone(),
-            Switch::Absent | Switch::Off => None,
-        };
-        models.chain(memory).chain(self.mcp.values().flat_map(McpConfig::variables))
-    }
-
-    /// Returns what the tools may use besides their folder.
-    pub(crate) fn tool_settings(&self) -> ToolSettings {
-        ToolSettings { shell: self.shell.clone(), web: self.web.clone() }
-    }
-
-    /// Reads the configuration that a thread remembers. A preset replaces the thread's, and its mode and the
-    /// settings of its agent with it.
+    /// Reads the configuration that a thread stores. A preset replaces the thread's, and its mode and the settings of its
+    /// agent with it.
     ///
     /// # Errors
     /// The first setting that cannot be used.
     pub(crate) fn of_thread(
-        mut given: Map<String, Value>,
+        mut stored: Map<String, Value>,
         preset: Option<&str>,
     ) -> Result<Self, InvalidSetting> {
         if let Some(preset) = preset {
             // Models, tools and memory are independent of the preset's design.
-            given.retain(|name, _| name != "mode" && Self::FIELDS.contains(&name.as_str()));
-            given.insert("preset".to_owned(), preset.into());
+            stored.retain(|name, _| name != "mode" && Self::FIELDS.contains(&name.as_str()));
+            stored.insert("preset".to_owned(), preset.into());
         }
-        let (mut own, mut agent) = (Map::new(), Map::new());
-        for (name, value) in given {
-            let fields = if Self::FIELDS.contains(&name.as_str()) { &mut own } else { &mut agent };
-            fields.insert(name, value);
-        }
-        // The text of an error has no path. Each field is tried by itself to find that of the setting.
-        let misfit = |error: serde_json::Error, own: &Map<String, Value>| {
+        let read = Self::deserialize(&Value::Object(stored.clone())).map_err(|error| {
+            // The text of an error has no path. Each field is tried by itself to find that of the setting.
             let is_wrong = |(name, value): &(&String, &Value)| {
                 let field = Map::from_iter([((*name).clone(), (*value).clone())]);
                 Self::deserialize(Value::Object(field)).is_err()
             };
-            match own.iter().find(is_wrong) {
+            match stored.iter().find(is_wrong) {
                 Some((name, _)) => InvalidSetting::at(name, error),
                 None => InvalidSetting { at: String::new(), problem: error.to_string() },
             }
-        };
-        let read = Self::deserialize(&Value::Object(own.clone())).map_err(|error| misfit(error, &own))?;
-        read.with_agent(agent)
-    }
-
-    /// Adds the settings of the agent, and checks what no field knows by itself.
-    ///
-    /// # Errors
-    /// The first setting that cannot be used.
-    pub(super) fn with_agent(self, given: Map<String, Value>) -> Result<Self, InvalidSetting> {
-        let agent = AgentSettings::read(self.preset.as_deref(), given)?;
-        let read = Self { agent, ..self };
+        })?;
         read.check()?;
         Ok(read)
     }
 
-    /// Checks sections that depend on each other.
+    /// Checks the settings of the agent, and sections that depend on each other.
+    ///
+    /// # Errors
+    /// The first setting that cannot be used.
     pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
+        self.over_preset()?;
         if let Some(memory) = self.memory.on() {
             memory.check()?;
         }
@@ -146,28 +139,34 @@ impl Configuration {
         Err(InvalidSetting::at("dream", problem))
     }
 
-    /// Applies the flags of a turn.
-    pub(crate) fn with_flags(self, flags: &TurnArgs) -> Self {
-        let mut applied = self.with_settings(flags);
-        if flags.no_memory {
-            (applied.memory, applied.dream) = (Switch::Off, Switch::Off);
-        }
-        applied
-    }
-
-    /// Applies the flags that are about the agent.
-    pub(crate) fn with_settings(mut self, flags: &AgentArgs) -> Self {
+    /// Applies settings of a command to those of a file or a thread. Their preset is not applied.
+    pub(crate) fn with(mut self, flags: &Self) -> Self {
         // That design's own program runs a single round unless configured to loop.
-        let usual = flags.preset.as_deref() == Some(OPENCODE) && flags.max_steps.is_none();
+        let usual = flags.preset.as_deref() == Some(OPENCODE) && flags.max_steps().is_none();
         self.mode = flags.mode.or(usual.then_some(Mode::Single)).or(self.mode);
-        if let Some(max) = flags.max_steps {
-            self.agent.set_max_steps(max);
+        if let Some(max) = flags.max_steps() {
+            self.set_max_steps(max);
         }
-        if let Some(names) = &flags.tools {
-            let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
-            self.tools = Some(names.map(str::to_owned).collect());
+        if flags.tools.is_some() {
+            self.tools.clone_from(&flags.tools);
+        }
+        if !flags.memory.is_absent() {
+            self.memory.clone_from(&flags.memory);
+        }
+        if !flags.dream.is_absent() {
+            self.dream.clone_from(&flags.dream);
         }
         self
+    }
+
+    fn max_steps(&self) -> Option<Value> {
+        self.agent.get("limit")?.get("max").cloned()
+    }
+
+    /// Sets the limit of steps.
+    pub(crate) fn set_max_steps(&mut self, max: impl Into<Value>) {
+        let limit = self.agent.entry("limit").or_insert_with(|| Value::Object(Map::new()));
+        limit["max"] = max.into();
     }
 
     /// Adds the user's own memory to a configuration without one, and the dreams of a preset that has them.
@@ -177,10 +176,7 @@ impl Configuration {
         if !self.memory.is_absent() {
             return None;
         }
-        if let Err(Failure { message, .. }) = own_folder() {
-            return Some(format!("no long-term memory: {message}"));
-        }
-        if let Err(Failure { message, .. }) = Memory::refuse_files() {
+        if let Err(Failure { message, .. }) = own_folder().and_then(|_| Memory::refuse_files()) {
             return Some(format!("no long-term memory: {message}"));
         }
         let usual = Switch::On(DreamConfig::default());
@@ -195,6 +191,20 @@ impl Configuration {
                 turns that off"
             )
         })
+    }
+
+    /// Returns the variables with the keys of models and memories, and those of MCP servers, which commands do not see.
+    pub(crate) fn secret_variables(&self) -> impl Iterator<Item = String> {
+        let Profiles { main, fallback, compaction } = &self.models;
+        let models =
+            main.iter().chain(fallback).chain(compaction).filter_map(|profile| profile.key_env.clone());
+        let memory = self.memory.on().and_then(|memory| memory.key_env.clone());
+        models.chain(memory).chain(self.mcp.values().flat_map(McpConfig::variables))
+    }
+
+    /// Returns what the tools may use besides their folder.
+    pub(crate) fn tool_settings(&self) -> ToolSettings {
+        ToolSettings { shell: self.shell.clone(), web: self.web.clone() }
     }
 
     /// Returns the MCP servers whose tools the agent has: those of the groups that `tools` names, or all of
@@ -222,36 +232,54 @@ impl Configuration {
         }
     }
 
+    /// Returns the agent's settings over those of the preset.
+    fn over_preset(&self) -> Result<ReactConfig, InvalidSetting> {
+        let mut given = self.agent.clone();
+        given.extend(self.preset.clone().map(|preset| ("preset".to_owned(), preset.into())));
+        Ok(ReactConfig::read(Value::Object(given))?)
+    }
+
     /// Returns the agent's configuration, with a default prompt and time limit.
-    pub(crate) fn react(&self, is_offline: bool) -> ReactConfig {
-        let mut config = self.agent.react(self.mode);
-        if let (Some(window), false) = (self.models.context_window(), self.agent.has_window()) {
+    ///
+    /// # Errors
+    /// The first setting that cannot be used.
+    pub(crate) fn react(&self, is_offline: bool) -> Result<ReactConfig, InvalidSetting> {
+        let mut config = self.over_preset()?;
+        if self.mode == Some(Mode::Single) {
+            config = config.single_round();
+        }
+        config.system_prompt = self.prompt(config.limit.max, &[]);
+        if !self.agent.contains_key("tool_timeout_ms") {
+            config.tool_timeout = Some(TOOL_TIMEOUT);
+        }
+        let has_window = self.agent.get("context").is_some_and(|context| context.get("window").is_some());
+        if let (Some(window), false) = (self.models.context_window(), has_window) {
             config.context.window = window;
         }
-        if let (Some(memory), false) = (self.memory.on(), self.agent.has("retrieve")) {
+        if let (Some(memory), false) = (self.memory.on(), self.agent.contains_key("retrieve")) {
             memory.configure(&mut config);
         }
         if is_offline {
             // It never repeats itself, and two of its searches may be similar.
             config.loops.clear();
         }
-        config
+        Ok(config)
     }
 
-    /// Returns the agent's system prompt, whose default may have an example of these tools.
-    pub(crate) fn prompt(&self, tools: &[Arc<dyn Tool>]) -> String {
-        self.agent.prompt(self.mode, tools)
-    }
-
-    /// Converts it to what a thread remembers.
-    pub(crate) fn to_remember(&self) -> Map<String, Value> {
-        match serde_json::to_value(self) {
-            Ok(Value::Object(mut fields)) => {
-                fields.extend(self.agent.given().clone());
-                fields
+    /// Returns the system prompt: the given one, or the default one for an agent with this limit of steps and these tools.
+    pub(crate) fn prompt(&self, max_steps: u32, tools: &[Arc<dyn Tool>]) -> String {
+        match (self.agent.get("system_prompt").and_then(Value::as_str), self.mode) {
+            (Some(given), _) => given.to_owned(),
+            (None, Some(Mode::React)) => {
+                format!("{ROLE}\n\n{TASK} {MANNER}\n\n{}", react_rules(max_steps, tools))
             }
-            _ => unreachable!("a struct of settings is a JSON object"),
+            (None, Some(Mode::Single) | None) => format!("{TASK} {AT_ONCE} {MANNER}"),
         }
+    }
+
+    /// Returns whether tool calls are found in text, if that is given.
+    pub(crate) fn text_calls(&self) -> Option<bool> {
+        self.agent.get("text_calls").and_then(Value::as_bool)
     }
 }
 
@@ -261,8 +289,6 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::json;
 
     use super::*;
@@ -307,7 +333,7 @@ mod tests {
 
     #[test]
     fn chosen_settings_are_retained_and_others_are_defaults() {
-        let react = |toml: &str| parse(toml).unwrap().react(false);
+        let react = |toml: &str| parse(toml).unwrap().react(false).unwrap();
         let harness = react("preset = \"harness\"\ntool_timeout_ms = 5");
         assert_eq!((harness.limit.max, harness.tool_timeout), (40, Some(Duration::from_millis(5))));
         assert!(harness.system_prompt.starts_with("You answer questions"));
@@ -319,11 +345,12 @@ mod tests {
 
     #[test]
     fn flags_override_stored_settings() {
-        let tools = Some("read, shell,".to_owned());
-        let agent = AgentArgs { mode: Some(Mode::Single), max_steps: Some(3), tools, ..AgentArgs::default() };
-        let flags = TurnArgs { agent, no_memory: true, ..TurnArgs::default() };
+        let flags = of_thread(
+            json!({ "mode": "single", "limit": { "max": 3 }, "tools": ["read", "shell"], "memory": false, "dream": false }),
+            None,
+        );
         let given = json!({ "mode": "react", "memory": { "tools": false }, "dream": true, "limit": { "unit": "model_calls" } });
-        let read = of_thread(given, None).unwrap().with_flags(&flags);
+        let read = of_thread(given, None).unwrap().with(&flags.unwrap());
         let wanted = json!({
             "mode": "single",
             "tools": ["read", "shell"],
@@ -331,7 +358,7 @@ mod tests {
             "dream": false,
             "limit": { "max": 3, "unit": "model_calls" },
         });
-        assert_eq!(Value::Object(read.to_remember()), wanted);
+        assert_eq!(serde_json::to_value(read).unwrap(), wanted);
     }
 
     #[test]
@@ -340,7 +367,7 @@ mod tests {
             json!({ "preset": "graph", "mode": "single", "gone": 1, "tools": ["read"], "snapshots": false });
         let read = of_thread(given.clone(), Some("harness")).unwrap();
         let wanted = json!({ "preset": "harness", "tools": ["read"], "snapshots": false });
-        assert_eq!(Value::Object(read.to_remember()), wanted);
+        assert_eq!(serde_json::to_value(read).unwrap(), wanted);
         let error = of_thread(given, None).unwrap_err();
         assert!(error.starts_with("unknown field `gone`"), "{error}");
     }

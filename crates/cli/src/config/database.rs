@@ -20,11 +20,6 @@ enum Level {
 }
 
 impl Database {
-    /// Returns whether all settings are the default ones.
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Returns the options of the checkpointer.
     pub(crate) fn options(self) -> SqliteOptions {
         let synchronous = match self.synchronous {

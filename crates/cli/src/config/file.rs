@@ -10,15 +10,15 @@ use std::{
 };
 
 use serde::Deserialize;
-use serde_json::Map;
-use superstep::llm::variables;
+use serde_json::Value;
+use superstep::{agent::ReactConfig, llm::variables};
 use toml::{
     Deserializer, Spanned,
     de::{DeTable, DeValue},
 };
 
 use crate::{
-    config::{agent::AgentSettings, configuration::Configuration, misfit::InvalidSetting, tools},
+    config::{configuration::Configuration, misfit::InvalidSetting, tools},
     output::{exit::Failure, suggest::closest},
 };
 
@@ -54,42 +54,41 @@ pub(crate) fn parse(text: &str) -> Result<Configuration, String> {
         format!("is not valid TOML: {}{message}", position(text, error.span()))
     })?;
     let (span, root) = (tree.span(), tree.into_inner());
-    let fields = AgentSettings::fields();
-    let (mut own, mut agent) = (DeTable::new(), DeTable::new());
-    for (name, value) in root.clone() {
-        match name.get_ref() {
-            field if Configuration::FIELDS.contains(&&**field) => own.insert(name, value),
-            field if fields.iter().any(|known| known == field) => agent.insert(name, value),
-            field => {
-                let known: Vec<_> =
-                    Configuration::FIELDS.into_iter().chain(fields.iter().map(String::as_str)).collect();
-                return Err(misfit(text, Some(name.span()), "", &unknown(field, &known)));
-            }
-        };
+    let known = known_fields();
+    if let Some((name, _)) = root.iter().find(|(name, _)| !known.contains(&name.get_ref().to_string())) {
+        let known: Vec<_> = known.iter().map(String::as_str).collect();
+        return Err(misfit(text, Some(name.span()), "", &unknown(name.get_ref(), &known)));
     }
-    let typed = |error: toml::de::Error| {
+    let read = Configuration::deserialize(Deserializer::from(Spanned::new(span, root.clone())));
+    let read = read.map_err(|error| {
         let mut path = Vec::new();
         if let Some(span) = error.span() {
             path_to(span.start, &root, &mut path);
         }
         misfit(text, error.span(), &path.join("."), &in_words(error.message()))
-    };
-    let own = Deserializer::from(Spanned::new(span.clone(), own));
-    let read = Configuration::deserialize(own).map_err(typed)?;
-    let agent = Deserializer::from(Spanned::new(span, agent));
-    let agent = Map::deserialize(agent).map_err(typed)?;
-    let checked = read.with_agent(agent).and_then(|read| {
-        match tools::check(read.tools.as_deref().unwrap_or_default(), &read.mcp) {
-            Ok(()) => {
-                read.secret_variables().for_each(variables::withhold);
-                Ok(read)
-            }
-            Err(problem) => Err(InvalidSetting::at("tools", problem)),
-        }
+    })?;
+    let checked = read.check().and_then(|()| {
+        tools::check(read.tools.as_deref().unwrap_or_default(), &read.mcp)
+            .map_err(|problem| InvalidSetting::at("tools", problem))
     });
     checked.map_err(|InvalidSetting { at, problem }| {
         misfit(text, span_of(&at, &problem, &root), "", &in_words(&problem))
-    })
+    })?;
+    read.secret_variables().for_each(variables::withhold);
+    Ok(read)
+}
+
+/// The names of all settings: those of the program, and those of the agent.
+fn known_fields() -> Vec<String> {
+    let agent = match serde_json::to_value(ReactConfig::default()) {
+        Ok(Value::Object(fields)) => fields,
+        _ => unreachable!("a struct of settings is a JSON object"),
+    };
+    Configuration::FIELDS
+        .into_iter()
+        .map(str::to_owned)
+        .chain(agent.into_iter().map(|(name, _)| name))
+        .collect()
 }
 
 /// The text of an error with a position, and a path unless the problem has it.
@@ -310,7 +309,7 @@ mod tests {
                     [models.main]\nmodel = \"m\"\ntemperature = 0.7\n[[models.fallback]]\nmodel = \"n\"\n\
                     [mcp.files]\ncommand = \"x\"";
         let read = parse(text).unwrap();
-        let remembered = read.to_remember();
+        let stored = serde_json::to_value(&read).unwrap();
         let wanted = serde_json::json!({
             "preset": "harness",
             "mode": "react",
@@ -325,9 +324,10 @@ mod tests {
             "models": { "main": { "model": "m", "temperature": 0.7 }, "fallback": [{ "model": "n" }] },
             "mcp": { "files": { "command": "x" } },
         });
-        assert_eq!(serde_json::Value::Object(remembered.clone()), wanted);
-        assert_eq!(Configuration::of_thread(remembered, None).unwrap(), read);
-        assert_eq!(parse("").unwrap().to_remember(), Map::new());
+        assert_eq!(stored, wanted);
+        let stored = stored.as_object().unwrap().clone();
+        assert_eq!(Configuration::of_thread(stored, None).unwrap(), read);
+        assert_eq!(serde_json::to_value(parse("").unwrap()).unwrap(), serde_json::json!({}));
         let switches = parse("memory = false\ndream = true").map(|read| read.memory);
         assert!(switches.is_err(), "dreams edit a memory");
     }

@@ -14,15 +14,11 @@ use superstep::{
 };
 
 use crate::{
-    args::{
-        db::{DbArg, VARIABLE},
-        shared::LocationArgs,
-    },
     config::{
         encryption::{self, SealOptions},
-        place::Db,
+        place::{Db, DbName, VARIABLE},
         private,
-        remembered::Remembered,
+        settings::StoredSettings,
         trust::Decided,
     },
     output::{
@@ -42,27 +38,30 @@ pub(crate) struct Location {
     pub(crate) cwd: PathBuf,
     db: Db,
     sealing: SealOptions,
-    /// The given flags, for suggested commands.
-    given: LocationArgs,
+    /// The user named the database.
+    has_own_db: bool,
+    /// The folder that the user named, for suggested commands.
+    given_cwd: Option<PathBuf>,
 }
 
 impl Location {
-    /// Resolves the folder and the database.
+    /// Resolves the folder and the database of a program.
     ///
     /// # Errors
     /// The folder is missing or not a folder, or the URL of the database or a key is not valid.
-    pub(crate) fn new(mut given: LocationArgs) -> Result<Self, Failure> {
-        if given.db.as_ref().is_some_and(|db| db.0.is_empty()) {
+    pub(crate) fn new(program: &str, mut db: Option<DbName>, cwd: Option<PathBuf>) -> Result<Self, Failure> {
+        if db.as_ref().is_some_and(|db| db.0.is_empty()) {
             // An empty variable counts as unset. An empty flag is a mistake, such as `--db "$DB"` without `DB`.
             if env::var_os(VARIABLE).is_none_or(|value| !value.is_empty()) {
                 return Err(Failure::usage(
                     "`--db` is empty; name a file, or the URL of a PostgreSQL database",
                 ));
             }
-            given.db = None;
+            db = None;
         }
-        let cwd = folder(given.cwd.as_deref().unwrap_or(Path::new(".")))?;
-        let db = match &given.db {
+        let (has_own_db, given_cwd) = (db.is_some(), cwd);
+        let cwd = folder(given_cwd.as_deref().unwrap_or(Path::new(".")))?;
+        let db = match &db {
             Some(given) => match Db::parse(given)? {
                 Db::File(file) if file.is_symlink() => {
                     private::check_folder_of(&file)?;
@@ -72,15 +71,8 @@ impl Location {
             },
             None => Db::File(cwd.join(DATABASE)),
         };
-        Ok(Self { program: "superstep".to_owned(), cwd, db, sealing: encryption::options()?, given })
-    }
-
-    /// Resolves the database of a program with graphs of its own.
-    ///
-    /// # Errors
-    /// The current folder is missing.
-    pub(crate) fn of_program(program: &str, db: Option<DbArg>) -> Result<Self, Failure> {
-        Ok(Self { program: program.to_owned(), ..Self::new(LocationArgs { db, cwd: None })? })
+        let sealing = encryption::options()?;
+        Ok(Self { program: program.to_owned(), cwd, db, sealing, has_own_db, given_cwd })
     }
 
     /// Returns the place of the database.
@@ -109,12 +101,12 @@ impl Location {
 
     /// Returns whether the user named the tools' folder.
     pub(crate) fn has_own_cwd(&self) -> bool {
-        self.given.cwd.is_some()
+        self.given_cwd.is_some()
     }
 
     /// Returns whether the database is not the folder's own, so that its threads may belong to other folders.
     pub(crate) fn has_own_db(&self) -> bool {
-        self.given.db.is_some()
+        self.has_own_db
     }
 
     /// Returns the folder of the command.
@@ -123,7 +115,7 @@ impl Location {
     }
 
     /// Returns the folder of a thread's tools.
-    pub(crate) fn cwd_of(&self, remembered: &Remembered) -> Result<PathBuf, Failure> {
+    pub(crate) fn cwd_of(&self, remembered: &StoredSettings) -> Result<PathBuf, Failure> {
         // A separate database may contain threads of many folders; a folder's own database moves with the
         // folder.
         match &remembered.cwd {
@@ -164,7 +156,7 @@ impl Location {
         let mut named: Vec<(String, bool)> = decided.folders().into_iter().map(|cwd| (cwd, true)).collect();
         // Earlier versions stored the folders only in the database.
         named.extend(
-            Remembered::all(store, thread)
+            StoredSettings::all(store, thread)
                 .await?
                 .into_iter()
                 .filter_map(|settings| Some((settings.cwd.clone()?, decided.knows(&settings)))),
@@ -213,8 +205,9 @@ impl Location {
         store: &dyn Checkpointer,
         thread: &ThreadId,
         from: Option<CheckpointId>,
-    ) -> Result<(Remembered, Arc<Decided>), Failure> {
-        let (mut remembered, decided) = (Remembered::load(store, thread, from).await?, self.decided(thread)?);
+    ) -> Result<(StoredSettings, Arc<Decided>), Failure> {
+        let (mut remembered, decided) =
+            (StoredSettings::load(store, thread, from).await?, self.decided(thread)?);
         remembered.is_foreign = remembered.is_foreign && !decided.knows(&remembered);
         Ok((remembered, decided))
     }
@@ -225,8 +218,8 @@ impl Location {
         store: &dyn Checkpointer,
         thread: &ThreadId,
         at: CheckpointId,
-    ) -> Result<(Remembered, Arc<Decided>), Failure> {
-        let (mut remembered, decided) = (Remembered::at(store, thread, at).await?, self.decided(thread)?);
+    ) -> Result<(StoredSettings, Arc<Decided>), Failure> {
+        let (mut remembered, decided) = (StoredSettings::at(store, thread, at).await?, self.decided(thread)?);
         remembered.is_foreign = !decided.knows(&remembered);
         Ok((remembered, decided))
     }
@@ -369,7 +362,7 @@ impl Location {
         words.iter().for_each(|word| add(word));
         // The URL of a server is a secret.
         let db = self.db.file().filter(|_| self.has_own_db()).map(|file| file.to_string_lossy().into_owned());
-        let cwd = self.given.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
+        let cwd = self.given_cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
         for (flag, path) in [("--db", db), ("--cwd", cwd)] {
             if let Some(path) = path {
                 add(flag);

@@ -24,10 +24,10 @@ use superstep::{
 };
 
 use crate::{
-    args::values::user_name,
     config::{
         encryption,
         misfit::InvalidSetting,
+        names::user_name,
         private::{self, below},
         state_folder::own_folder,
     },
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_retrieval_is_reported_once() {
-        let config = |toml: &str| parse(toml).unwrap().react(false).retrieve;
+        let config = |toml: &str| parse(toml).unwrap().react(false).unwrap().retrieve;
         assert_eq!(config("[memory]"), Some(Retrieve::default()));
         assert_eq!(config("[memory]\nretrieve = 2").unwrap().memories, 2);
         assert_eq!(config("[memory]\nretrieve = 0"), None);

@@ -2,7 +2,6 @@
 //!
 //! Start at [`configuration::Configuration`].
 
-mod agent;
 mod anchor;
 pub(crate) mod configuration;
 mod database;
@@ -12,19 +11,19 @@ pub(crate) mod encryption;
 pub(crate) mod file;
 pub(crate) mod location;
 pub(crate) mod memory;
-mod misfit;
+pub(crate) mod misfit;
 pub(crate) mod model;
-pub(crate) mod notes;
+pub(crate) mod names;
 pub(crate) mod own_database;
 pub(crate) mod place;
 #[cfg_attr(not(feature = "postgres"), path = "no_postgres.rs")]
 pub(crate) mod postgres;
 pub(crate) mod private;
 pub(crate) mod profile;
-pub(crate) mod remembered;
 pub(crate) mod server;
 mod set_back;
-mod state_folder;
+pub(crate) mod settings;
+pub(crate) mod state_folder;
 mod switch;
 pub(crate) mod tools;
 pub(crate) mod trust;
@@ -38,7 +37,10 @@ pub fn configuration_problem(text: &str) -> Option<String> {
         Ok(read) => read,
         Err(problem) => return Some(problem),
     };
-    let stored = configuration::Configuration::of_thread(read.to_remember(), None);
+    let Ok(serde_json::Value::Object(stored)) = serde_json::to_value(&read) else {
+        unreachable!("a configuration is a JSON object")
+    };
+    let stored = configuration::Configuration::of_thread(stored, None);
     assert!(stored.is_ok_and(|stored| stored == read), "a thread would store another configuration");
     None
 }

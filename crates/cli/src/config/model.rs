@@ -11,12 +11,12 @@ use superstep::llm::{
 };
 
 use crate::{
-    args::shared::AgentArgs,
     config::{
+        configuration::Configuration,
         discover::{self, Local},
-        profile::{Profile, Profiles},
-        remembered::Remembered,
+        profile::Profile,
         server::{OPENAI, is_loopback, is_same_server},
+        settings::{Given, Settings, StoredSettings},
     },
     offline::planner::{OFFLINE, Offline},
     output::{
@@ -49,14 +49,13 @@ impl Environment {
 }
 
 /// The inputs of the choice of a model. A flag overrides the thread, the thread overrides the environment.
+#[derive(Clone, Copy)]
 pub(crate) struct ModelInputs<'a> {
-    pub(crate) flags: &'a AgentArgs,
-    pub(crate) thread: Remembered,
-    pub(crate) environment: Environment,
-    /// The models of the configuration, from a flag or the thread.
-    pub(crate) profiles: Profiles,
-    /// The configuration's setting for parsing tool calls in text, if it applies to all models.
-    pub(crate) text_calls: Option<bool>,
+    pub(crate) given: &'a Given,
+    pub(crate) thread: &'a StoredSettings,
+    pub(crate) environment: &'a Environment,
+    /// The configuration of the run, from the given file or the thread.
+    pub(crate) config: &'a Configuration,
 }
 
 /// The chosen model.
@@ -120,13 +119,13 @@ enum AddressSource {
 
 impl ModelInputs<'_> {
     /// Chooses the model, and discovers a server on this machine if nothing else is set.
-    pub(crate) async fn choose(mut self) -> Result<Choice, Failure> {
+    pub(crate) async fn choose(self) -> Result<Choice, Failure> {
         let mut choice = self.main().await?;
-        for profile in &self.profiles.fallback {
+        for profile in &self.config.models.fallback {
             let model = self.other("fallback", profile, &mut choice)?;
             choice.fallbacks.push(model);
         }
-        if let Some(profile) = &self.profiles.compaction {
+        if let Some(profile) = &self.config.models.compaction {
             choice.compaction = Some(self.other("compaction", profile, &mut choice)?);
         }
         Ok(choice)
@@ -134,60 +133,73 @@ impl ModelInputs<'_> {
 
     /// Returns the models by name only, for runs that call none of them: no server or key is needed.
     pub(crate) fn names_only(self) -> Choice {
-        let named = |profile: Option<Profile>| profile.and_then(|profile| profile.model);
         let unused = |name: &str, profile: &Profile| -> Arc<dyn ChatModel> {
             let name = profile.name.as_deref().unwrap_or(name).to_owned();
             let (accepts, settings) = (profile.accepts(), profile.settings());
             Arc::new(UnusedModel { name, accepts, settings })
         };
-        let Self { flags, thread, environment, profiles, .. } = &self;
-        let (file, remembered) = match &flags.config {
-            Some(_) => (named(profiles.main.clone()), None),
-            None => (None, named(profiles.main.clone())),
-        };
-        let name = flags.model.clone().or(file).or(thread.model.clone()).or(remembered);
-        let name = name.or(environment.model.clone()).unwrap_or_else(|| OFFLINE.to_owned());
-        let base_url = flags.base_url.as_deref().or(thread.base_url.as_deref());
+        let models = &self.config.models;
+        let name = self.model_name().unwrap_or_else(|| OFFLINE.to_owned());
+        let base_url = self.flags().base_url.as_deref().or(self.thread.base_url.as_deref());
         let of_server = |profile: &&Profile| base_url.is_none_or(|base_url| profile.is_of(base_url));
-        let main = profiles.main.as_ref().filter(of_server).filter(|_| name != OFFLINE);
+        let main = models.main.as_ref().filter(of_server).filter(|_| name != OFFLINE);
         let main = main.cloned().unwrap_or_default();
         let other = |profile: &Profile| Some(unused(profile.model.as_deref()?, profile));
         Choice {
             model: unused(&name, &main),
-            fallbacks: profiles.fallback.iter().filter_map(other).collect(),
-            compaction: profiles.compaction.as_ref().and_then(other),
+            fallbacks: models.fallback.iter().filter_map(other).collect(),
+            compaction: models.compaction.as_ref().and_then(other),
             name,
             ..self.offline(None)
         }
     }
 
-    async fn main(&mut self) -> Result<Choice, Failure> {
-        let (flag_url, flag_model) = (self.flags.base_url.clone(), self.flags.model.clone());
-        if flag_model.as_deref() == Some(OFFLINE) && flag_url.is_some() {
+    fn flags(&self) -> &Settings {
+        &self.given.settings
+    }
+
+    /// Returns the main profile of the given file, and that of the thread.
+    fn main_profiles(&self) -> (Option<&Profile>, Option<&Profile>) {
+        let main = self.config.models.main.as_ref();
+        if self.given.file.is_some() { (main, None) } else { (None, main) }
+    }
+
+    /// Returns the name of the model. A named file overrides the thread's last model.
+    fn model_name(&self) -> Option<String> {
+        let (file, stored) = self.main_profiles();
+        let of = |profile: Option<&Profile>| profile.and_then(|profile| profile.model.clone());
+        let flag = self.flags().model.clone();
+        flag.or(of(file))
+            .or_else(|| self.thread.model.clone())
+            .or(of(stored))
+            .or_else(|| self.environment.model.clone())
+    }
+
+    async fn main(&self) -> Result<Choice, Failure> {
+        let flags = self.flags();
+        if flags.model.as_deref() == Some(OFFLINE) && flags.base_url.is_some() {
             return Err(Failure::usage("`--model offline` asks no server; leave out `--base-url`"));
         }
-        // An explicitly named file overrides the thread's last model.
-        let (file, remembered) = match (&self.flags.config, self.profiles.main.clone()) {
-            (Some(_), main) => (main.unwrap_or_default(), Profile::default()),
-            (None, main) => (Profile::default(), main.unwrap_or_default()),
+        let (file, stored) = self.main_profiles();
+        let of = |profile: Option<&Profile>| profile.and_then(|profile| profile.base_url.clone());
+        let file_url = of(file);
+        let is_named = flags.base_url.is_some()
+            || flags.model.is_some()
+            || file.is_some_and(|file| file.base_url.is_some() || file.model.is_some());
+        let model = if self.thread.model.as_deref() == Some(OFFLINE) && is_named {
+            let thread = &StoredSettings { model: None, ..self.thread.clone() };
+            ModelInputs { thread, ..*self }.model_name()
+        } else {
+            self.model_name()
         };
-        let is_named = [&flag_url, &flag_model, &file.base_url, &file.model].into_iter().any(Option::is_some);
-        if self.thread.model.as_deref() == Some(OFFLINE) && is_named {
-            self.thread.model = None;
-        }
-        let model = flag_model
-            .or(file.model)
-            .or_else(|| self.thread.model.take())
-            .or(remembered.model)
-            .or_else(|| self.environment.model.clone());
         if model.as_deref() == Some(OFFLINE) {
             return Ok(self.offline(None));
         }
         let urls = [
-            (AddressSource::Flag, flag_url),
-            (AddressSource::File, file.base_url),
-            (AddressSource::Thread, self.thread.base_url.take()),
-            (AddressSource::Thread, remembered.base_url),
+            (AddressSource::Flag, flags.base_url.clone()),
+            (AddressSource::File, file_url),
+            (AddressSource::Thread, self.thread.base_url.clone()),
+            (AddressSource::Thread, of(stored)),
             (AddressSource::Environment, self.environment.base_url.clone()),
             (AddressSource::Environment, self.key().is_some().then(|| OPENAI.to_owned())),
         ];
@@ -222,7 +234,7 @@ impl ModelInputs<'_> {
     }
 
     fn key(&self) -> Option<&ApiKey> {
-        self.flags.api_key.as_ref().or(self.environment.key.as_ref())
+        self.given.key.as_ref().or(self.environment.key.as_ref())
     }
 
     fn offline(&self, note: Option<String>) -> Choice {
@@ -266,14 +278,9 @@ impl ModelInputs<'_> {
             )));
         }
         // The profile of a server describes its provider's requirements.
-        let profile = self
-            .profiles
-            .main
-            .as_ref()
-            .filter(|profile| profile.is_of(&base_url))
-            .cloned()
-            .unwrap_or_default();
-        let own_key = if self.flags.api_key.is_some() { None } else { profile.key()? };
+        let main = self.config.models.main.as_ref().filter(|profile| profile.is_of(&base_url));
+        let profile = main.cloned().unwrap_or_default();
+        let own_key = if self.given.key.is_some() { None } else { profile.key()? };
         let mut repeated_flags = Vec::new();
         if own_key.is_some() {
             self.check_named_file("main", &profile, &base_url, &mut repeated_flags)?;
@@ -286,7 +293,7 @@ impl ModelInputs<'_> {
                     quoted(&base_url)
                 )));
             }
-            repeated_flags = match &self.flags.config {
+            repeated_flags = match &self.given.file {
                 Some(file) if from == AddressSource::File => {
                     vec!["--config".to_owned(), file.display().to_string()]
                 }
@@ -294,7 +301,7 @@ impl ModelInputs<'_> {
             };
         }
         let key = own_key.or_else(|| self.key().cloned()).unwrap_or_default();
-        let asked = profile.build(&model, &base_url, key.clone(), self.text_calls)?;
+        let asked = profile.build(&model, &base_url, key.clone(), self.config.text_calls())?;
         Ok(Choice {
             model: asked,
             name: model,
@@ -318,7 +325,7 @@ impl ModelInputs<'_> {
             None if is_same_server(&base_url, of_main) => main.key.clone(),
             None => ApiKey::default(),
         };
-        profile.build(model, &base_url, key, self.text_calls)
+        profile.build(model, &base_url, key, self.config.text_calls())
     }
 
     /// Checks that an explicitly named file, and not only a database, permits sending a variable to a server.
@@ -333,7 +340,7 @@ impl ModelInputs<'_> {
         if profile.knows(base_url, self.environment.base_url.as_deref()) {
             return Ok(());
         }
-        let Some(file) = &self.flags.config else {
+        let Some(file) = &self.given.file else {
             return Err(Failure::usage(format!(
                 "the thread remembers the server `{base_url}` for `models.{what}`, to which the key of {variable} is not \
                  sent unless you name it: repeat `--config FILE`"
@@ -351,7 +358,7 @@ impl ModelInputs<'_> {
 
     /// Returns whether the environment's key, if any, may be sent to this server without a flag.
     fn knows(&self, base_url: &str) -> bool {
-        let key_is_of_environment = self.flags.api_key.is_none() && self.environment.key.is_some();
+        let key_is_of_environment = self.given.key.is_none() && self.environment.key.is_some();
         !key_is_of_environment
             || is_loopback(base_url)
             || is_same_server(base_url, self.environment.base_url.as_deref().unwrap_or(OPENAI))
@@ -387,105 +394,85 @@ fn unlisted(model: &str, found: &[Local]) -> Failure {
 mod tests {
     use super::*;
 
-    const NONE: AgentArgs = AgentArgs {
-        mode: None,
-        model: None,
-        base_url: None,
-        api_key: None,
-        preset: None,
-        config: None,
-        max_steps: None,
-        tools: None,
-        yes: false,
-    };
+    const URL: &str = "https://elsewhere.example/v1";
 
-    fn inputs<'a>(flags: &'a AgentArgs, model: Option<&str>, base_url: Option<&str>) -> ModelInputs<'a> {
+    /// The flags `--model` and `--base-url`.
+    fn flags(model: Option<&str>, base_url: Option<&str>) -> Given {
         let (model, base_url) = (model.map(str::to_owned), base_url.map(str::to_owned));
-        let thread = Remembered { model, base_url, ..Remembered::default() };
-        let environment = Environment { servers: Some(String::new()), ..Environment::default() };
-        ModelInputs { flags, thread, environment, profiles: Profiles::default(), text_calls: None }
+        Given { settings: Settings { model, base_url, ..Settings::default() }, ..Given::default() }
     }
 
-    async fn chosen(wish: ModelInputs<'_>) -> (String, Option<String>) {
-        let choice = wish.choose().await.unwrap();
-        (choice.name, choice.base_url)
+    /// The thread's model and server.
+    fn thread(model: Option<&str>, base_url: Option<&str>) -> StoredSettings {
+        let (model, base_url) = (model.map(str::to_owned), base_url.map(str::to_owned));
+        StoredSettings { model, base_url, ..StoredSettings::default() }
     }
 
-    async fn refused(wish: ModelInputs<'_>) -> Failure {
-        wish.choose().await.err().unwrap()
+    fn nothing() -> Environment {
+        Environment { servers: Some(String::new()), ..Environment::default() }
+    }
+
+    fn with_key() -> Environment {
+        Environment { key: Some(ApiKey::new("sk-secret")), ..nothing() }
+    }
+
+    async fn choose(
+        given: &Given,
+        thread: &StoredSettings,
+        environment: &Environment,
+    ) -> Result<Choice, Failure> {
+        ModelInputs { given, thread, environment, config: &Configuration::default() }.choose().await
     }
 
     #[tokio::test]
     async fn a_flag_beats_the_thread_and_the_thread_the_environment() {
-        let env = |wish: ModelInputs<'static>| ModelInputs {
-            environment: Environment {
-                base_url: Some("http://localhost:3/v1".into()),
-                model: Some("e".into()),
-                ..wish.environment
-            },
-            ..wish
-        };
-        let (url, none) = (|n: u16| Some(format!("http://localhost:{n}/v1")), &NONE);
-        assert_eq!(chosen(env(inputs(none, None, None))).await, ("e".into(), url(3)));
-        assert_eq!(
-            chosen(env(inputs(none, Some("t"), Some("http://localhost:2/v1")))).await,
-            ("t".into(), url(2))
-        );
-        let flags = AgentArgs { model: Some("f".into()), base_url: url(1), ..NONE };
-        assert_eq!(
-            chosen(inputs(&flags, Some("t"), Some("http://localhost:2/v1"))).await,
-            ("f".into(), url(1))
-        );
+        let url = |n: u16| format!("http://localhost:{n}/v1");
+        let environment = Environment { base_url: Some(url(3)), model: Some("e".into()), ..nothing() };
+        let of_thread = thread(Some("t"), Some(&url(2)));
+        let none = thread(None, None);
+        for (given, thread, wanted) in [
+            (flags(None, None), &none, ("e", url(3))),
+            (flags(None, None), &of_thread, ("t", url(2))),
+            (flags(Some("f"), Some(&url(1))), &of_thread, ("f", url(1))),
+        ] {
+            let choice = choose(&given, thread, &environment).await.unwrap();
+            assert_eq!((&*choice.name, choice.base_url), (wanted.0, Some(wanted.1)));
+        }
     }
 
     #[tokio::test]
     async fn an_offline_thread_stays_offline_until_a_flag_overrides_it() {
-        let with_key = |wish: ModelInputs<'static>| ModelInputs {
-            environment: Environment { key: Some(ApiKey::new("sk-x")), ..wish.environment },
-            ..wish
-        };
-        assert_eq!(chosen(with_key(inputs(&NONE, Some(OFFLINE), None))).await.0, OFFLINE);
-        let flags = AgentArgs { model: Some("f".into()), ..NONE };
-        let mut asked = inputs(&flags, Some(OFFLINE), None);
-        asked.environment.key = Some(ApiKey::new("sk-x"));
-        assert_eq!(chosen(asked).await, ("f".into(), Some(OPENAI.into())));
+        let offline = thread(Some(OFFLINE), None);
+        let stays = choose(&flags(None, None), &offline, &with_key()).await.unwrap();
+        assert_eq!(stays.name, OFFLINE);
+        let overridden = choose(&flags(Some("f"), None), &offline, &with_key()).await.unwrap();
+        assert_eq!((&*overridden.name, overridden.base_url.as_deref()), ("f", Some(OPENAI)));
     }
 
     #[tokio::test]
     async fn without_anything_the_offline_planner_answers_but_not_for_another_model() {
-        let choice = inputs(&NONE, None, None).choose().await.unwrap();
+        let choice = choose(&flags(None, None), &thread(None, None), &nothing()).await.unwrap();
         assert_eq!(choice.name, OFFLINE);
         assert!(choice.note.unwrap().contains("not a language model"));
-        let flags = AgentArgs { model: Some("llama".into()), ..NONE };
-        let error = refused(inputs(&flags, None, None)).await;
+        let refused = choose(&flags(Some("llama"), None), &thread(None, None), &nothing()).await;
+        let error = refused.err().unwrap();
         assert_eq!(error.exit, Exit::Model);
         assert!(error.message.contains("no server for model `llama`"), "{}", error.message);
     }
 
     #[tokio::test]
     async fn the_key_of_the_environment_does_not_follow_an_address_out_of_a_database() {
-        let mut asked = inputs(&NONE, Some("t"), Some("https://elsewhere.example/v1"));
-        asked.environment.key = Some(ApiKey::new("sk-secret"));
-        let error = refused(asked).await;
+        let refused = choose(&flags(None, None), &thread(Some("t"), Some(URL)), &with_key()).await;
+        let error = refused.err().unwrap();
         assert_eq!(error.exit, Exit::Usage);
-        assert!(
-            error.message.contains("repeat `--base-url https://elsewhere.example/v1`"),
-            "{}",
-            error.message
-        );
+        assert!(error.message.contains(&format!("repeat `--base-url {URL}`")), "{}", error.message);
         assert!(!error.message.contains("sk-secret"));
 
-        let mut known = inputs(&NONE, Some("t"), Some("https://elsewhere.example/v1"));
-        known.environment.key = Some(ApiKey::new("sk-secret"));
-        known.environment.base_url = Some("https://elsewhere.example/v1/".into());
-        assert_eq!(chosen(known).await.0, "t");
+        let environment = Environment { base_url: Some(format!("{URL}/")), ..with_key() };
+        let known = choose(&flags(None, None), &thread(Some("t"), Some(URL)), &environment).await;
+        assert_eq!(known.unwrap().name, "t");
 
-        let flags = AgentArgs { base_url: Some("https://elsewhere.example/v1".into()), ..NONE };
-        let mut named = inputs(&flags, Some("t"), None);
-        named.environment.key = Some(ApiKey::new("sk-secret"));
-        assert_eq!(
-            named.choose().await.unwrap().repeated_flags,
-            ["--base-url", "https://elsewhere.example/v1"].map(str::to_owned)
-        );
+        let named = choose(&flags(None, Some(URL)), &thread(Some("t"), None), &with_key()).await;
+        assert_eq!(named.unwrap().repeated_flags, ["--base-url", URL].map(str::to_owned));
     }
 }

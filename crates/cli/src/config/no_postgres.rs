@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use superstep::{Checkpointer, Store, checkpoint::CheckpointError};
 
-use crate::{args::db::DbArg, output::exit::Failure};
+use crate::{config::place::DbName, output::exit::Failure};
 
 /// A schema of a server, of which this build opens none.
 #[derive(Clone)]
 pub(crate) enum Server {}
 
 impl Server {
-    pub(crate) fn new(_: &DbArg) -> Result<Self, Failure> {
+    pub(crate) fn new(_: &DbName) -> Result<Self, Failure> {
         Err(Failure::missing_feature("a PostgreSQL database", "postgres"))
     }
 

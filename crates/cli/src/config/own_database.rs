@@ -13,7 +13,7 @@ use superstep::{Checkpointer, ThreadId, checkpoint::CheckpointError};
 #[cfg(feature = "postgres")]
 use crate::config::encryption;
 use crate::{
-    config::{location::Location, remembered::Remembered, trust::Decided},
+    config::{location::Location, settings::StoredSettings, trust::Decided},
     output::exit::Failure,
 };
 
@@ -200,13 +200,13 @@ impl Location {
     }
 
     fn is_own(&self) -> Result<bool, Failure> {
-        Ok(Decided::about(self.db(), WHOLE)?.knows(&Remembered::default()))
+        Ok(Decided::about(self.db(), WHOLE)?.knows(&StoredSettings::default()))
     }
 
     /// Returns the record that the database is the user's own, which is not stored yet.
     fn own(&self) -> Result<Arc<Decided>, Failure> {
         let whole = Decided::about(self.db(), WHOLE)?;
-        whole.runs_with(&Remembered::default());
+        whole.runs_with(&StoredSettings::default());
         Ok(whole)
     }
 }

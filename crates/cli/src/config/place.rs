@@ -3,11 +3,33 @@
 //! Start at [`Db`].
 
 use std::{
+    ffi::OsString,
     fmt,
     path::{Path, PathBuf},
 };
 
-use crate::{args::db::DbArg, config::postgres::Server, output::exit::Failure};
+use crate::{config::postgres::Server, output::exit::Failure};
+
+/// The environment variable with the database of commands without `--db`.
+pub(crate) const VARIABLE: &str = "SUPERSTEP_DB";
+
+/// The name of a database: a path or a URL. A URL has a password, so that no output contains it.
+#[derive(Clone)]
+pub(crate) struct DbName(pub(crate) OsString);
+
+impl fmt::Debug for DbName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_server() { f.write_str("a PostgreSQL database") } else { self.0.fmt(f) }
+    }
+}
+
+impl DbName {
+    /// Returns whether it is a URL.
+    fn is_server(&self) -> bool {
+        let text = self.0.to_string_lossy();
+        text.starts_with("postgres://") || text.starts_with("postgresql://")
+    }
+}
 
 /// The place of a database.
 #[derive(Clone)]
@@ -17,14 +39,15 @@ pub(crate) enum Db {
 }
 
 impl Db {
-    /// Reads the value of `--db`.
+    /// Finds the place of a name.
     ///
     /// # Errors
     /// It is not a valid URL, or this build has no feature `postgres`.
-    pub(crate) fn parse(given: &DbArg) -> Result<Self, Failure> {
-        match given.is_server() {
-            true => Server::new(given).map(Self::Server),
-            false => Ok(Self::File(given.0.clone().into())),
+    pub(crate) fn parse(given: &DbName) -> Result<Self, Failure> {
+        if given.is_server() {
+            Server::new(given).map(Self::Server)
+        } else {
+            Ok(Self::File(given.0.clone().into()))
         }
     }
 

@@ -15,7 +15,7 @@ use superstep::{
 };
 
 use crate::{
-    args::db::{DbArg, VARIABLE},
+    config::place::{DbName, VARIABLE},
     output::exit::Failure,
 };
 
@@ -42,7 +42,7 @@ impl Server {
     ///
     /// # Errors
     /// It is not valid.
-    pub(crate) fn new(given: &DbArg) -> Result<Self, Failure> {
+    pub(crate) fn new(given: &DbName) -> Result<Self, Failure> {
         let options = PostgresOptions::new(given.0.to_string_lossy().into_owned());
         let name = options.location()?;
         let is_of_variable = env::var_os(VARIABLE).is_some_and(|url| url == given.0);

@@ -17,7 +17,7 @@ const FOLDER: &str = "SUPERSTEP_STATE_DIR";
 pub(super) const OTHER_FOLDER: &str = "name another folder with SUPERSTEP_STATE_DIR";
 
 /// Returns the state folder; `None` if the environment has no location for one.
-pub(super) fn folder() -> Option<PathBuf> {
+pub(crate) fn folder() -> Option<PathBuf> {
     let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // The specification of these variables requires ignoring a relative path.
     let usual = || given("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
@@ -43,7 +43,7 @@ pub(super) fn own_folder() -> Result<PathBuf, Failure> {
 }
 
 /// Creates a folder accessible by its owner only, if it is missing.
-pub(super) fn make_private(folder: &Path) -> io::Result<()> {
+pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

@@ -43,7 +43,7 @@ use crate::{
         anchor::Anchor,
         place::Db,
         private,
-        remembered::Remembered,
+        settings::StoredSettings,
         state_folder::{self, OTHER_FOLDER},
     },
     output::{
@@ -195,12 +195,12 @@ impl Decided {
     }
 
     /// Returns whether the user ran the thread with these settings.
-    pub(crate) fn knows(&self, settings: &Remembered) -> bool {
+    pub(crate) fn knows(&self, settings: &StoredSettings) -> bool {
         self.record().settings.contains(&hash_of_settings(settings))
     }
 
     /// Records that the user runs the thread with these settings.
-    pub(crate) fn runs_with(&self, settings: &Remembered) {
+    pub(crate) fn runs_with(&self, settings: &StoredSettings) {
         let (hash, cwd) = (hash_of_settings(settings), settings.cwd.clone());
         let is_there = move |record: &Record| cwd.as_ref().is_none_or(|cwd| record.folders.contains(cwd));
         let is_known = |record: &Record| record.settings.last() == Some(&hash) && is_there(record);
@@ -526,7 +526,7 @@ fn name(database: &Path, thread: &str) -> String {
     hash.finalize().to_hex()[..32].to_owned()
 }
 
-fn hash_of_settings(settings: &Remembered) -> String {
+fn hash_of_settings(settings: &StoredSettings) -> String {
     blake3::hash(settings.to_compare().to_string().as_bytes()).to_hex().to_string()
 }
 
@@ -697,7 +697,7 @@ mod tests {
         let place = folder.path().join("threads").join("t.json");
         let empty = Record { thread: "t".to_owned(), imported: true, ..Record::default() };
         let open = || Decided::new(Some(place.clone()), stored(&place, &empty).unwrap());
-        let settings = Remembered::default();
+        let settings = StoredSettings::default();
         let refused = open();
         refused.runs_with(&settings);
         refused.trust();

@@ -4,13 +4,10 @@
 
 use std::sync::Arc;
 
-use superstep::{
-    CheckpointId, Checkpointer, RunOptions, ThreadId,
-    checkpoint::{CheckpointError, GraphId},
-};
+use superstep::{RunOptions, checkpoint::GraphId};
 
 use crate::{
-    graphs::{any_graph::AnyGraph, any_thread::AnyThread},
+    graphs::any_graph::AnyGraph,
     output::{
         exit::{Exit, Failure},
         suggest::closest,
@@ -19,16 +16,9 @@ use crate::{
 
 /// The graphs of a program, and the options of their runs.
 pub(crate) struct GraphSet {
+    /// The name of the program.
+    pub(crate) program: String,
     graphs: Vec<Arc<dyn AnyGraph>>,
-    pub(crate) options: RunOptions,
-}
-
-/// A thread of a database with its graph.
-pub(crate) struct Owned<'a> {
-    pub(crate) graph: &'a Arc<dyn AnyGraph>,
-    pub(crate) store: Arc<dyn Checkpointer>,
-    pub(crate) name: ThreadId,
-    /// The options of the program for this thread.
     pub(crate) options: RunOptions,
 }
 
@@ -37,7 +27,11 @@ impl GraphSet {
     ///
     /// # Errors
     /// There are no graphs, or two have the same name.
-    pub(crate) fn new(graphs: Vec<Arc<dyn AnyGraph>>, options: RunOptions) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        program: String,
+        graphs: Vec<Arc<dyn AnyGraph>>,
+        options: RunOptions,
+    ) -> Result<Self, Failure> {
         let failed = |what: String| Failure::new(Exit::Failed, what);
         if graphs.is_empty() {
             return Err(failed("this program has no graphs".to_owned()));
@@ -47,7 +41,7 @@ impl GraphSet {
                 return Err(failed(format!("two graphs of this program have the name `{}`", graph.name())));
             }
         }
-        Ok(Self { graphs, options })
+        Ok(Self { program, graphs, options })
     }
 
     /// Returns the graph of this name; without a name, the only graph.
@@ -68,29 +62,6 @@ impl GraphSet {
                 None => format!("unknown graph `{name}`; the graphs are {}", self.names()),
             })
         })
-    }
-
-    /// Returns the thread with its graph, which the thread stores.
-    ///
-    /// # Errors
-    /// The thread does not exist, or belongs to another graph; `unknown` is the error for the former.
-    pub(crate) async fn owned(
-        &self,
-        store: Arc<dyn Checkpointer>,
-        name: &str,
-        at: Option<CheckpointId>,
-        unknown: impl FnOnce() -> Failure,
-    ) -> Result<Owned<'_>, Failure> {
-        let thread = ThreadId::from(name);
-        let loaded = match store.load(&thread, None).await {
-            // An older checkpoint of a damaged thread may be readable.
-            Err(CheckpointError::Corrupt { .. }) if at.is_some() => store.load(&thread, at).await?,
-            loaded => loaded?,
-        };
-        let Some(loaded) = loaded else { return Err(unknown()) };
-        let graph = self.owner(name, loaded.meta.graph().as_ref())?;
-        let options = self.options.clone().thread(thread.clone());
-        Ok(Owned { graph, store, name: thread, options })
     }
 
     /// Returns the graph of a thread that stores this graph.
@@ -135,17 +106,5 @@ impl GraphSet {
     fn names(&self) -> String {
         let names = self.graphs.iter().map(|graph| format!("`{}`", graph.name()));
         names.collect::<Vec<_>>().join(", ")
-    }
-}
-
-impl Owned<'_> {
-    /// Opens the thread at its head.
-    pub(crate) fn open(&self) -> Box<dyn AnyThread> {
-        self.graph.open(self.store.clone(), self.options.clone())
-    }
-
-    /// Opens the thread at a checkpoint, or at its head.
-    pub(crate) fn open_at(&self, at: Option<CheckpointId>) -> Box<dyn AnyThread> {
-        self.graph.open(self.store.clone(), self.options.clone().at(at))
     }
 }

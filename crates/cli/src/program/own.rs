@@ -12,8 +12,6 @@ use std::{
     sync::Arc,
 };
 
-#[cfg(feature = "postgres")]
-use crate::commands::own::{jobs, worker};
 use clap::{CommandFactory, FromArgMatches};
 use superstep::{CompiledGraph, RunOptions, State};
 use tracing::Instrument as _;
@@ -25,7 +23,7 @@ use crate::{
         own::{OwnCli, OwnCommand},
         shared::LogArgs,
     },
-    commands::own::{change, export, run, show, threads},
+    commands::{db, diff, export, own, show, threads, watch},
     graphs::{any_graph::AnyGraph, graph_set::GraphSet},
     output::{
         exit::{Exit, Failure},
@@ -160,43 +158,43 @@ impl Program {
         };
         let observed = log::begin(log, &self.name);
         let span = observed.command(&self.name, &word);
-        self.obey(command, cli).instrument(span).await
+        self.dispatch(command, cli).instrument(span).await
     }
 
     /// Runs a command.
-    async fn obey(self, command: OwnCommand, mut cli: clap::Command) -> Result<Exit, Failure> {
+    async fn dispatch(self, command: OwnCommand, mut cli: clap::Command) -> Result<Exit, Failure> {
         let failed = |error: GraphError| {
             let message =
                 format!("a graph of this program is not valid: {}", superstep::error::chain(&*error));
             Failure::new(Exit::Failed, message)
         };
-        let (name, graphs) = (&self.name, GraphSet::new(self.graphs.map_err(failed)?, self.options)?);
+        let graphs = GraphSet::new(self.name, self.graphs.map_err(failed)?, self.options)?;
         match command {
-            OwnCommand::Run(args) => run::run(args, name, &graphs).await,
-            OwnCommand::Resume(args) => run::resume(args, name, &graphs).await,
-            OwnCommand::Answer(args) => run::answer(args, name, &graphs).await,
+            OwnCommand::Run(args) => own::run::run(args, &graphs).await,
+            OwnCommand::Resume(args) => own::run::resume(args, &graphs).await,
+            OwnCommand::Answer(args) => own::run::answer(args, &graphs).await,
             #[cfg(feature = "postgres")]
-            OwnCommand::Jobs(command) => jobs::jobs(command, name, &graphs).await,
+            OwnCommand::Jobs(command) => own::jobs::jobs(command, &graphs).await,
             #[cfg(feature = "postgres")]
-            OwnCommand::Worker(args) => worker::worker(args, name, &graphs).await,
+            OwnCommand::Worker(args) => own::worker::worker(args, &graphs).await,
             #[cfg(not(feature = "postgres"))]
             OwnCommand::Jobs(_) | OwnCommand::Worker(_) => Err(crate::commands::worker::absent()),
-            OwnCommand::Threads(args) => threads::threads(args, name, &graphs).await,
-            OwnCommand::State(args) => show::state(args, name, &graphs).await,
-            OwnCommand::History(args) => show::history(args, name, &graphs).await,
-            OwnCommand::Diff(args) => show::diff(args, name, &graphs).await,
-            OwnCommand::Fork(args) => change::fork(args, name, &graphs).await,
-            OwnCommand::Edit(args) => change::edit(args, name, &graphs).await,
-            OwnCommand::Watch(args) => show::watch(args, name, &graphs).await,
-            OwnCommand::Replay(args) => show::replay(args, name, &graphs).await,
-            OwnCommand::Export(args) => export::export(args, name, &graphs).await,
-            OwnCommand::Import(args) => export::import(args, name, &graphs).await,
-            OwnCommand::Schema(args) => show::schema(&args, &graphs),
-            OwnCommand::Db(command) => change::db(command, name, &graphs).await,
-            OwnCommand::Draw(args) => show::draw(args, name, &graphs).await,
+            OwnCommand::Threads(args) => threads::threads(args, &graphs).await,
+            OwnCommand::State(args) => own::show::state(args, &graphs).await,
+            OwnCommand::History(args) => show::history(args, &graphs).await,
+            OwnCommand::Diff(args) => diff::diff(args, &graphs).await,
+            OwnCommand::Fork(args) => own::change::fork(args, &graphs).await,
+            OwnCommand::Edit(args) => own::change::edit(args, &graphs).await,
+            OwnCommand::Watch(args) => watch::watch(args, &graphs).await,
+            OwnCommand::Replay(args) => own::show::replay(args, &graphs).await,
+            OwnCommand::Export(args) => export::export(args, &graphs).await,
+            OwnCommand::Import(args) => export::import(args, &graphs).await,
+            OwnCommand::Schema(args) => own::show::schema(&args, &graphs),
+            OwnCommand::Db(command) => db::db(command, &graphs).await,
+            OwnCommand::Draw(args) => own::show::draw(args, &graphs).await,
             OwnCommand::Completions { shell } => {
                 let mut script = Vec::new();
-                clap_complete::generate(shell, &mut cli, name.clone(), &mut script);
+                clap_complete::generate(shell, &mut cli, graphs.program, &mut script);
                 written(io::stdout().write_all(&script))
             }
         }

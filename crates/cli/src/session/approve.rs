@@ -13,14 +13,12 @@ use superstep::{Answers, agent::Approval};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::shared::TurnArgs,
     config::encryption::{KEY, OLD_KEY},
     output::text::{indented, printable},
     session::{
-        decisions::SAID_NO,
         form,
         typed::{Keys, answer},
-        waiting::Waiting,
+        waiting::{SAID_NO, Waiting},
     },
 };
 
@@ -37,13 +35,9 @@ pub(crate) enum Approve {
 }
 
 impl Approve {
-    /// Asks the user only if stdin and stderr are terminals; otherwise later.
-    pub(crate) fn new(args: &TurnArgs) -> Self {
-        if !args.json && io::stdin().is_terminal() && io::stderr().is_terminal() {
-            Self::Ask
-        } else {
-            Self::Later
-        }
+    /// Asks the user only if the output is not JSON, and stdin and stderr are terminals; otherwise later.
+    pub(crate) fn new(json: bool) -> Self {
+        if !json && io::stdin().is_terminal() && io::stderr().is_terminal() { Self::Ask } else { Self::Later }
     }
 
     /// Decides on calls; `None` if they are not decided now.
@@ -187,7 +181,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::session::{decisions::tests::waiting, waiting::tests::asking};
+    use crate::session::waiting::tests::{asking, waiting};
 
     #[test]
     fn only_a_yes_is_a_yes() {

@@ -8,8 +8,9 @@ use superstep::{
 };
 
 use crate::{
-    config::{location::Location, notes},
+    config::location::Location,
     output::exit::{Exit, Failure, exit_of},
+    session::notes::Note,
 };
 
 /// The folder of earlier versions' histories, under the tools' folder. It may have come with that folder from
@@ -21,15 +22,15 @@ pub(crate) fn placeholder_history(cwd: &Path) -> Result<HistoryFiles, Failure> {
     HistoryFiles::new(cwd, EARLIER_HISTORY).map_err(|cause| Failure::unusable_folder(cwd, &cause))
 }
 
-/// Notes that turns stored by an earlier version in this folder are not consolidated.
-pub(crate) fn note_earlier(cwd: &Path) {
-    if fs::symlink_metadata(cwd.join(EARLIER_HISTORY)).is_ok() {
+/// Returns the note that turns stored by an earlier version in this folder are not consolidated, if there are any.
+pub(crate) fn note_earlier(cwd: &Path) -> Option<Note> {
+    fs::symlink_metadata(cwd.join(EARLIER_HISTORY)).ok().map(|_| {
         let note = format!(
             "`{EARLIER_HISTORY}` of this folder is not read, because it may come from someone else; turns are now stored in your state \
              folder: move the folders of its users there if you wrote them, or remove it"
         );
-        notes::print_once(&["history", &cwd.to_string_lossy()], &note);
-    }
+        Note::hint(&["history", &cwd.to_string_lossy()], note)
+    })
 }
 
 /// Rejects threads of dreams for the agent, which has more tools than a dream may use.

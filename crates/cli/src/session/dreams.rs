@@ -1,11 +1,5 @@
 //! Dreams behind a turn, and on demand.
 
-use superstep::{
-    agent::AgentOutcome,
-    memory::{Dream, DreamEnd, DreamResult, Dreams},
-};
-use tokio_util::sync::CancellationToken;
-
 use crate::{
     offline::planner::OFFLINE,
     output::{
@@ -13,29 +7,20 @@ use crate::{
         run_output::Output,
         text::{indented, printable_line},
     },
-    session::{
-        dream_thread::failed,
-        setup::{Basis, Setup},
-        signals,
-    },
+    session::{dream_thread::failed, setup::Setup, signals},
+};
+use superstep::{
+    agent::AgentOutcome,
+    memory::{Dream, DreamEnd, DreamResult, Dreams},
 };
 
-impl Setup<'_> {
-    /// Records the end of the thread, dreams if the turn is done and a dream is due, then shuts down the servers.
-    pub(crate) async fn close(&self, exit: Result<Exit, Failure>) -> Result<Exit, Failure> {
-        self.location.anchor(&*self.store, self.thread(), &exit).await;
-        if let (Ok(Exit::Ok), Some(dreams)) = (&exit, &self.dreams) {
-            after_turn(dreams, &self.basis, &self.cancel, &mut *self.output()).await;
-        }
-        self.close_servers().await;
-        exit
-    }
-}
-
 /// Dreams after a turn, if due. The result is reported and does not affect the turn.
-async fn after_turn(dreams: &Dreams, basis: &Basis, cancel: &CancellationToken, output: &mut dyn Output) {
-    let (Some(user), true) = (&basis.user, basis.choice.name != OFFLINE) else { return };
-    let dreamt = match run(dreams, user, false, basis, cancel).await {
+pub(crate) async fn after_turn(setup: &Setup<'_>, output: &mut dyn Output) {
+    let (Some(dreams), Some(user)) = (&setup.dreams, &setup.settings.user) else { return };
+    if setup.choice.name == OFFLINE {
+        return;
+    }
+    let dreamt = match run(setup, dreams, user, false).await {
         Ok(DreamResult::NotDue { .. } | DreamResult::Busy) => return,
         Ok(DreamResult::Ended(dream)) => ended(user, &dream),
         Err(failure) => Err(failure),
@@ -48,18 +33,15 @@ async fn after_turn(dreams: &Dreams, basis: &Basis, cancel: &CancellationToken, 
 
 /// Dreams until it ends, or Ctrl-C ends it.
 pub(crate) async fn run(
+    setup: &Setup<'_>,
     dreams: &Dreams,
     user: &str,
     now: bool,
-    basis: &Basis,
-    cancel: &CancellationToken,
 ) -> Result<DreamResult, Failure> {
-    let options = basis.run_on(&Dreams::thread(user), cancel)?;
-    let watch = tokio::spawn(signals::watch(cancel.clone()));
-    let dreamt = match now {
-        true => dreams.dream_now(user, options).await,
-        false => dreams.dream_if_due(user, options).await,
-    };
+    let options = setup.dream_options(user)?;
+    let watch = tokio::spawn(signals::watch(setup.cancel.clone()));
+    let dreamt =
+        if now { dreams.dream_now(user, options).await } else { dreams.dream_if_due(user, options).await };
     watch.abort();
     dreamt.map_err(failed)
 }

@@ -4,10 +4,9 @@
 //!
 //! Start at [`Hosted`].
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Map;
 use superstep::{
     Checkpointer, ThreadId,
     agent::{
@@ -20,14 +19,14 @@ use superstep::{
 };
 
 use crate::{
-    args::jobs::AgentWorkerArgs,
     config::{
         configuration::Configuration,
         file,
         location::Location,
-        model::{Choice, Environment, ModelInputs},
+        misfit::InvalidSetting,
+        model::{Environment, ModelInputs},
         place::Db,
-        remembered::Remembered,
+        settings::{Given, Settings, StoredSettings},
         trust::Decided,
     },
     offline::planner::OFFLINE,
@@ -50,9 +49,7 @@ pub(crate) struct Hosted {
     pub(crate) agent: Agent,
     servers: Vec<Arc<McpServer>>,
     store: Arc<dyn Checkpointer>,
-    choice: Choice,
-    configuration: Configuration,
-    cwd: PathBuf,
+    settings: Settings,
     location: Arc<Location>,
 }
 
@@ -61,47 +58,51 @@ impl Hosted {
     ///
     /// # Errors
     /// The configuration does not fit, or has a memory, which would be one for all jobs.
-    pub(crate) async fn new(location: Location, args: &AgentWorkerArgs) -> Result<Self, Failure> {
-        let misfit = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
-        let configuration = match &args.agent.config {
+    ///
+    /// `rules` are added to those of the configuration. With `trusts_all`, decisions of everybody who can write to the database
+    /// are accepted.
+    pub(crate) async fn new(
+        location: Location,
+        given: &Given,
+        rules: impl IntoIterator<Item = PermissionRule>,
+        trusts_all: bool,
+    ) -> Result<Self, Failure> {
+        let misfit = |wrong: InvalidSetting| Failure::usage(wrong.to_string());
+        let configuration = match &given.file {
             Some(file) => file::read(file)?,
-            None => Configuration::of_thread(Map::new(), args.agent.preset.as_deref())
-                .map_err(|wrong| misfit(&wrong))?,
+            None => {
+                let preset = given.settings.config.preset.clone();
+                Configuration { preset, ..Configuration::default() }
+            }
         };
         if configuration.memory.on().is_some() || configuration.dream.on().is_some() {
             return Err(Failure::usage(
                 "a worker has no long-term memory, because its jobs may come from several users; leave out `memory` and `dream`",
             ));
         }
-        let configuration = configuration.with_settings(&args.agent);
-        configuration.check().map_err(|wrong| misfit(&wrong))?;
-        let wish = ModelInputs {
-            flags: &args.agent,
-            thread: Remembered::default(),
-            environment: Environment::read(),
-            profiles: configuration.models.clone(),
-            text_calls: configuration.agent.text_calls(),
-        };
-        let choice = wish.choose().await?;
+        let config = configuration.with(&given.settings.config);
+        config.check().map_err(misfit)?;
+        let (thread, environment) = (&StoredSettings::default(), &Environment::read());
+        let choice = ModelInputs { given, thread, environment, config: &config }.choose().await?;
         if let Some(note) = &choice.note {
             print_note(note);
         }
-        let mut config = configuration.react(choice.name == OFFLINE);
-        config.permissions.extend(args.rules());
-        let cwd = location.cwd.clone();
+        let mut react = config.react(choice.name == OFFLINE).map_err(misfit)?;
+        react.permissions.extend(rules);
+        let cwd = &location.cwd;
         let store = location.open()?;
-        let servers = mcp::connect(configuration.wanted_servers().map_err(Failure::usage)?, &cwd).await?;
-        let tools = setup::known_tools(&cwd, &configuration, &servers, Some(&config.permissions))?;
-        let trust = WorkerTrust { db: location.db().clone(), accepts_all: args.trust_answers };
-        let models = setup::builder(&choice, config)?.trust(trust).checkpointer(store.clone());
-        let agent = setup::with_tools(models, tools, &servers, &configuration, &cwd, args.agent.yes)?;
-        Ok(Self { agent, servers, store, choice, configuration, cwd, location: Arc::new(location) })
+        let servers = mcp::connect(config.wanted_servers().map_err(Failure::usage)?, cwd).await?;
+        let tools = setup::known_tools(cwd, &config, &servers, Some(&react.permissions))?;
+        let trust = WorkerTrust { db: location.db().clone(), trusts_all };
+        let models = setup::builder(&choice, react)?.trust(trust).checkpointer(store.clone());
+        let agent = setup::with_tools(models, tools, &servers, &config, cwd, given.approves_all)?;
+        let settings = setup::settings(&choice, config, cwd, None);
+        Ok(Self { agent, servers, store, settings, location: Arc::new(location) })
     }
 
     /// Adds the agent to a worker.
     pub(crate) fn add_to(&self, worker: Worker) -> Result<Worker, Failure> {
-        let remembered = setup::remembered(&self.choice, &self.configuration, &self.cwd, None);
-        let options = setup::remembering(remembered)?;
+        let options = setup::run_options(&self.settings)?;
         let agent = self.agent.clone();
         let input = move |job: Prompt| agent.input(&job.prompt);
         let worker = worker.options(options).graph_of_inputs(self.agent.graph().clone(), input);
@@ -114,7 +115,7 @@ impl Hosted {
 
     /// Returns the name of the model.
     pub(crate) fn model(&self) -> &str {
-        &self.choice.name
+        self.settings.model.as_deref().unwrap_or_default()
     }
 
     /// Shuts the MCP servers down.
@@ -134,7 +135,7 @@ async fn admit(
     if store.load(thread, None).await?.is_none() {
         return Ok(());
     }
-    let remembered = Remembered::load(store, thread, None).await?;
+    let remembered = StoredSettings::load(store, thread, None).await?;
     let Some(folder) = remembered.cwd.filter(|folder| location.cwd.as_os_str() != folder.as_str()) else {
         return Ok(());
     };
@@ -152,7 +153,7 @@ async fn admit(
 struct WorkerTrust {
     db: Db,
     /// Accepts those of everybody who can write to the database.
-    accepts_all: bool,
+    trusts_all: bool,
 }
 
 impl WorkerTrust {
@@ -160,7 +161,7 @@ impl WorkerTrust {
     /// worker runs.
     fn knows(&self, thread: Option<&ThreadId>, what: &str, has: impl FnOnce(&Decided) -> bool) -> bool {
         let thread = thread.map_or("", ThreadId::as_str);
-        let known = self.accepts_all
+        let known = self.trusts_all
             || match Decided::about(&self.db, thread) {
                 Ok(decided) => has(&decided),
                 Err(failure) => {

@@ -10,6 +10,7 @@ mod form;
 #[cfg(feature = "postgres")]
 pub(crate) mod hosted;
 pub(crate) mod mcp;
+pub(crate) mod notes;
 pub(crate) mod own_run;
 pub(crate) mod randomness;
 pub(crate) mod results;

@@ -1,6 +1,6 @@
 //! The run loop: events, approvals, and the next command.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
 use futures::StreamExt;
 use superstep::{
@@ -11,33 +11,57 @@ use superstep::{
 use tokio::time::Instant;
 
 use crate::{
-    config::notes,
     output::{
         exit::{self, Exit, Failure},
+        human::Human,
+        json::Json,
         run_output::{End, Output},
         text::{indented, print_note, printable_line},
     },
     session::{
         approve::Approve,
+        dreams, mcp, notes,
         setup::{Setup, streaming},
         signals,
         waiting::Waiting,
     },
 };
 
-impl Setup<'_> {
+/// A run of the agent, as it is shown.
+pub(crate) struct AgentRun<'a> {
+    pub(crate) setup: Setup<'a>,
+    /// Prints JSON.
+    pub(crate) json: bool,
+    /// Prints only the reply and errors.
+    pub(crate) quiet: bool,
+    /// The user has not seen the thread's name yet.
+    pub(crate) is_fresh: bool,
+}
+
+impl AgentRun<'_> {
+    /// Returns the form of the output.
+    pub(crate) fn output(&self) -> Box<dyn Output> {
+        let out = io::stdout();
+        if self.json {
+            Box::new(Json::new(out))
+        } else {
+            let on_terminal = out.is_terminal();
+            Box::new(Human::new(out, on_terminal, self.quiet))
+        }
+    }
+
     /// Shows the run to its end, and requests decisions in between.
     pub(crate) async fn follow(&self, mut stream: RunStream<AgentState>) -> Result<Exit, Failure> {
         let began = Instant::now();
         let mut output = self.output();
-        let note = self.choice().note.as_deref();
-        if !self.turn.quiet
+        let note = self.setup.choice.note.as_deref();
+        if !self.quiet
             && notes::is_new(&["model"], note)
             && let Some(note) = note
         {
             output.note(note);
         }
-        let watch = tokio::spawn(signals::watch(self.cancel.clone()));
+        let watch = tokio::spawn(signals::watch(self.setup.cancel.clone()));
         let mut announces_thread = self.is_fresh;
         let (outcome, waiting, written) = loop {
             let written = self.show_events(&mut stream, &mut *output, &mut announces_thread).await;
@@ -49,28 +73,29 @@ impl Setup<'_> {
                 Err(error) => return Err(self.refused(error).await),
             };
             let waiting = Waiting::of(&outcome.interrupts)?;
-            self.note_ignored();
+            self.setup.ignored().for_each(|note| note.print_once(false));
             if waiting.is_empty() || written.is_err() {
                 break (outcome, waiting, written);
             }
-            match Approve::new(self.turn).decide(&waiting, &self.cancel).await {
+            match Approve::new(self.json).decide(&waiting, &self.setup.cancel).await {
                 None => break (outcome, waiting, written),
                 Some(answers) => {
-                    let options = self.answering(&waiting, answers)?;
-                    stream = self.agent.configured(options).resume_stream(streaming()).await?;
+                    let options = self.setup.answering(&waiting, answers)?;
+                    stream =
+                        self.setup.agent.configured(options).resume_point().await?.resume_stream(streaming());
                 }
             }
         };
         watch.abort();
         let end = match outcome.status {
             Status::Completed => outcome.state.outcome.unwrap_or(AgentOutcome::Completed),
-            _ if self.cancel.is_cancelled() || waiting.is_empty() => AgentOutcome::Cancelled,
+            _ if self.setup.cancel.is_cancelled() || waiting.is_empty() => AgentOutcome::Cancelled,
             _ => AgentOutcome::AwaitingApproval,
         };
         let took = began.elapsed();
-        let shown = End { thread: self.thread().as_str(), state: &outcome.state, outcome: end, took };
+        let shown = End { thread: self.setup.thread.as_str(), state: &outcome.state, outcome: end, took };
         for (server, said) in
-            self.servers.iter().flat_map(|it| it.logged().into_iter().map(|said| (it.name(), said)))
+            self.setup.servers.iter().flat_map(|it| it.logged().into_iter().map(|said| (it.name(), said)))
         {
             output.note(&indented(&format!("MCP server `{server}`: {}", said.trim_end())));
         }
@@ -78,9 +103,20 @@ impl Setup<'_> {
         self.conclude(&mut *output, &shown, &waiting, written)
     }
 
+    /// Records the end of the thread, dreams if the turn is done and a dream is due, then shuts down the servers.
+    pub(crate) async fn close(&self, exit: Result<Exit, Failure>) -> Result<Exit, Failure> {
+        let Setup { location, thread, store, .. } = &self.setup;
+        location.anchor(&**store, thread, &exit).await;
+        if let Ok(Exit::Ok) = exit {
+            dreams::after_turn(&self.setup, &mut *self.output()).await;
+        }
+        mcp::close(&self.setup.servers).await;
+        exit
+    }
+
     /// Stores the user's decisions, because the run was not refused.
     fn begins_run(&self) {
-        if let Err(failure) = self.basis.decided.begins_run() {
+        if let Err(failure) = self.setup.decided.begins_run() {
             print_note(&failure.message);
         }
     }
@@ -97,7 +133,7 @@ impl Setup<'_> {
             self.begins_run();
             if std::mem::take(announces_thread) {
                 // From here on the turn can be resumed if the program is killed.
-                output.note(&format!("thread {}", self.thread()));
+                output.note(&format!("thread {}", self.setup.thread));
             }
             if written.is_ok() {
                 written = match &event {
@@ -107,7 +143,7 @@ impl Setup<'_> {
                     _ => Ok(()),
                 };
                 if written.is_err() {
-                    self.cancel.cancel();
+                    self.setup.cancel.cancel();
                 }
             }
         }
@@ -122,7 +158,7 @@ impl Setup<'_> {
         waiting: &[Waiting],
         written: io::Result<()>,
     ) -> Result<Exit, Failure> {
-        let resume = format!("resume with: {}", self.command("resume", &[self.thread().as_str()]));
+        let resume = format!("resume with: {}", self.command("resume", &[self.setup.thread.as_str()]));
         // Some messages are printed even with `--quiet`.
         match (end.outcome, &written) {
             (AgentOutcome::LlmError, Ok(())) => {
@@ -142,8 +178,8 @@ impl Setup<'_> {
             }
             (AgentOutcome::AwaitingApproval, _) => print_note(&self.waits(waiting)),
             (outcome, Ok(())) => {
-                let more = self.command("run", &["--thread", self.thread().as_str()]);
-                if self.has_schema() && end.state.output.is_none() {
+                let more = self.command("run", &["--thread", self.setup.thread.as_str()]);
+                if self.setup.has_schema && end.state.output.is_none() {
                     let problem = match outcome {
                         AgentOutcome::InvalidOutput => {
                             format!("the reply does not fit its schema: {}", end.state.output_problem)
@@ -190,21 +226,19 @@ impl Setup<'_> {
             let waits = if call.request.form.is_some() { "asks" } else { "waits" };
             text.push_str(&format!("call `{id}` of {tool} {waits}:\n    {question}\n"));
             if let Some(hidden) = call.hidden() {
-                let state = self.location.command("state", &[self.thread().as_str()]);
+                let state = self.setup.location.command("state", &[self.setup.thread.as_str()]);
                 text.push_str(&format!("    [{hidden}; see all of it with: {state}]\n"));
             }
         }
-        let approve = self.command("resume", &[self.thread().as_str(), "--approve"]);
+        let approve = self.command("resume", &[self.setup.thread.as_str(), "--approve"]);
         if waiting.iter().all(|call| call.request.form.is_some()) {
             let example = waiting.first().map_or_else(String::new, |call| format!("{}=JSON", call.id));
-            let answer = self.command("resume", &[self.thread().as_str(), "--answer", &example]);
+            let answer = self.command("resume", &[self.setup.thread.as_str(), "--answer", &example]);
             return text
                 + &format!("answer with: {answer}\nor with --approve (no values), --deny ID, --cancel ID");
         }
-        let forms = match waiting.iter().any(|call| call.request.form.is_some()) {
-            true => ", --answer ID=JSON, --cancel ID",
-            false => "",
-        };
+        let has_form = waiting.iter().any(|call| call.request.form.is_some());
+        let forms = if has_form { ", --answer ID=JSON, --cancel ID" } else { "" };
         text + &format!(
             "decide with: {approve}\nor with --deny-all REASON, --always, --edit ID=JSON, --respond ID=TEXT{forms}"
         )
@@ -213,15 +247,15 @@ impl Setup<'_> {
     /// Formats a command on this thread, with the flags that are not stored.
     fn command(&self, command: &str, words: &[&str]) -> String {
         let mut words = words.to_vec();
-        words.extend(self.choice().repeated_flags.iter().map(String::as_str));
-        self.location.command(command, &words)
+        words.extend(self.setup.choice.repeated_flags.iter().map(String::as_str));
+        self.setup.location.command(command, &words)
     }
 
     /// Converts the error of a run, with the command that resumes it, if possible.
     async fn refused(&self, error: RunError) -> Failure {
-        let thread = self.thread().as_str();
+        let thread = self.setup.thread.as_str();
         let resume = self.command("resume", &[thread]);
-        let head = self.agent.graph().thread(self.thread()).state().await;
+        let head = self.setup.agent.graph().thread(&self.setup.thread).state().await;
         if let RunError::Unfinished { next, .. } = error {
             let asked = head.iter().flat_map(|head| &head.tasks).flat_map(|task| &task.interrupts);
             let message = match Waiting::of(asked) {

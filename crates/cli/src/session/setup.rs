@@ -1,9 +1,10 @@
-//! The setup of a run: its agent, its models and its memory.
+//! The setup of a run: its settings, its models, its memory and its agent.
 //!
-//! Start at [`Setup`].
+//! Start at [`Setup::new`].
+
+mod steps;
 
 use std::{
-    io::{self, IsTerminal},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -19,34 +20,30 @@ use superstep::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::steps::Steps;
 use crate::{
-    args::shared::TurnArgs,
     config::{
         configuration::Configuration,
-        file,
         location::Location,
-        memory::{self, Memory},
-        model::{Choice, Environment, ModelInputs, repeat_config},
-        notes,
-        place::Db,
-        remembered::Remembered,
+        memory::Memory,
+        model::Choice,
+        settings::{Given, Settings},
         trust::{Decided, Replayed},
     },
     offline::planner::OFFLINE,
     output::{
         exit::{Failure, exit_of},
-        human::Human,
-        json::Json,
-        run_output::Output,
-        text::{printable_line, quoted},
+        text::quoted,
     },
-    session::{dream_thread, mcp, randomness::seeded_rng, results, snapshots, tools, waiting::Waiting},
+    session::{mcp, notes::Note, randomness::seeded_rng, results, snapshots, tools, waiting::Waiting},
 };
 
-/// The purpose of an agent's setup.
+/// The purpose of a setup.
 pub(crate) enum Purpose {
-    /// A turn, optionally for this user and from this checkpoint.
-    Turn { user: Option<String>, from: Option<CheckpointId> },
+    /// A turn, optionally from this checkpoint.
+    Turn { from: Option<CheckpointId> },
+    /// A dream, whose agent has tools and a thread of its own.
+    Dream,
     /// A replay; whether models are called, whether tools run, which server tools are used, and the checkpoint whose settings
     /// apply, instead of those of the newest one. The servers are closed by their pool.
     Replay {
@@ -58,139 +55,87 @@ pub(crate) enum Purpose {
     },
 }
 
-/// The basis of a run that has not begun: the settings from flags, the thread and the environment.
-pub(crate) struct Basis {
+/// Everything that a run needs.
+pub(crate) struct Setup<'a> {
+    pub(crate) location: &'a Location,
     pub(crate) thread: ThreadId,
-    /// The user of the memory, if any.
-    pub(crate) user: Option<String>,
+    /// The settings of the run, as the thread stores them.
+    pub(crate) settings: Settings,
     pub(crate) choice: Choice,
-    configuration: Configuration,
+    pub(crate) decided: Arc<Decided>,
+    pub(crate) store: Arc<dyn Checkpointer>,
+    /// The memory consolidation, if it is enabled.
+    pub(crate) dreams: Option<Dreams>,
+    pub(crate) servers: Vec<Arc<McpServer>>,
+    pub(crate) agent: Agent,
+    pub(crate) cancel: CancellationToken,
+    /// Replies have a schema.
+    pub(crate) has_schema: bool,
     cwd: PathBuf,
     /// The folder of the thread's last turn, if its database may contain threads of many folders.
     last_cwd: Option<String>,
-    /// The user did not create the thread on this machine.
-    is_unknown: bool,
-    config: ReactConfig,
-    pub(crate) decided: Arc<Decided>,
-    /// The decisions that the agent takes from the thread.
-    trust: Arc<dyn Trust>,
-    db: Db,
 }
 
-impl Basis {
+impl<'a> Setup<'a> {
+    /// Sets a run up. The notes are for the user, even if it fails.
     pub(crate) async fn new(
-        store: &dyn Checkpointer,
+        location: &'a Location,
+        store: Arc<dyn Checkpointer>,
         thread: ThreadId,
         purpose: Purpose,
-        location: &Location,
-        turn: &TurnArgs,
+        given: &Given,
+        notes: &mut Vec<Note>,
     ) -> Result<Self, Failure> {
-        let (mut remembered, decided) = match purpose {
-            Purpose::Replay { at: Some(at), .. } => location.remembered_at(store, &thread, at).await?,
-            Purpose::Replay { .. } => location.remembered(store, &thread, None).await?,
-            Purpose::Turn { from, .. } => location.remembered(store, &thread, from).await?,
-        };
-        let is_pure = matches!(purpose, Purpose::Replay { runs_tools: false, .. });
-        let cwd = match location.cwd_of(&remembered) {
-            // Nothing is done in it, so it may be a folder of another machine.
-            Err(_) if is_pure => location.cwd().to_owned(),
-            cwd => cwd?,
-        };
-        let last_cwd = remembered.cwd.clone().filter(|_| location.has_own_db());
-        let is_foreign = remembered.is_foreign;
-        let mut left_out = Vec::new();
+        let steps = Steps { location, thread: &thread, purpose: &purpose, given };
+        let (stored, decided) = steps.stored(&*store).await?;
+        let cwd = steps.folder(&stored)?;
+        let last_cwd = stored.cwd.clone().filter(|_| location.has_own_db());
+        let is_foreign = stored.is_foreign;
         // A pure replay has no effects.
-        if is_foreign && !is_pure {
-            (remembered, left_out) = remembered.narrowed();
-        }
-        let configuration = configuration(&thread, &purpose, &remembered, turn)?;
-        if turn.config.is_none() && !left_out.is_empty() {
-            let note = format!(
-                "thread `{thread}` was not set up by you on this machine, so this is not taken from its database: {}; \
-                 name it with `--config FILE` to have it",
-                printable_line(&left_out.join(", "))
-            );
-            notes::print_once(&["settings", &location.db().to_string(), thread.as_str()], &note);
-        }
+        let (stored, left_out) =
+            if is_foreign && steps.writes() { stored.narrowed() } else { (stored, Vec::new()) };
+        let config = steps.configuration(&stored, notes)?;
+        notes.extend(steps.left_out(&left_out));
+        let user = given.settings.user.clone().or(stored.user.clone());
+        let user = user.or_else(|| config.memory.on().map(|memory| memory.user().to_owned()));
+        let mut choice = steps.choice(&stored, &config).await?;
+        let react = config.react(choice.name == OFFLINE).map_err(|wrong| steps.misfit(&wrong))?;
+        let servers = steps.servers(&config, &cwd, &mut choice).await?;
+        let tools = steps.tools(&config, &react, &cwd, &servers)?;
+        let store = if steps.writes() { location.reopen(store, config.db.options())? } else { store };
+
+        // Only the database vouches for the messages of such a thread, so its turns do not retrieve, store or consolidate them.
+        let is_unknown = is_foreign && given.file.is_none();
         let trust: Arc<dyn Trust> = match purpose {
-            Purpose::Turn { .. } => decided.clone(),
+            Purpose::Turn { .. } | Purpose::Dream => decided.clone(),
             Purpose::Replay { .. } => Arc::new(Replayed(decided.clone())),
         };
-        let (user, calls_model) = match purpose {
-            Purpose::Turn { user, .. } => (user, true),
-            Purpose::Replay { calls_model, .. } => (None, calls_model),
+        let has_schema = react.finish.schema.is_some();
+        let models = builder(&choice, react)?.trust(trust).checkpointer(store.clone());
+        let dreams = steps.dreams(&models, &config, &cwd, is_unknown)?;
+        let agent = steps.remembering(models, &config, &cwd, is_unknown, dreams.as_ref())?;
+        let agent = match purpose {
+            Purpose::Dream => agent.build().map_err(|error| Failure::caused(exit_of(&error), &error))?,
+            _ => with_tools(agent, tools, &servers, &config, &cwd, given.approves_all)?,
         };
-        let memory = configuration.memory.on();
-        let user = user.or(remembered.user.clone());
-        let user = user.or_else(|| memory.map(|memory| memory.user().to_owned()));
-        let choice = choice(remembered, &configuration, turn, calls_model).await?;
-        let config = configuration.react(choice.name == OFFLINE);
-        // Only the database vouches for the messages of this thread, so this turn does not retrieve, store or
-        // consolidate them.
-        let is_unknown = is_foreign && turn.config.is_none();
-        let db = location.db().clone();
+        let dreams = steps.permitted_dreams(dreams, &*store, user.as_deref(), &cwd, notes).await?;
+        let settings = settings(&choice, config, &cwd, user);
+        let cancel = CancellationToken::new();
         Ok(Self {
+            location,
             thread,
-            user,
+            settings,
             choice,
-            configuration,
+            decided,
+            store,
+            dreams,
+            servers,
+            agent,
+            cancel,
+            has_schema,
             cwd,
             last_cwd,
-            is_unknown,
-            config,
-            decided,
-            trust,
-            db,
         })
-    }
-
-    /// Connects the MCP servers, if an explicitly named file, and not only a database, configures them. A turn that
-    /// `needs` them is rejected without.
-    async fn connect(
-        &mut self,
-        named: Option<&Path>,
-        pool: Option<&mcp::Pool>,
-        needs: bool,
-    ) -> Result<Vec<Arc<McpServer>>, Failure> {
-        let servers = self.configuration.wanted_servers().map_err(Failure::usage)?;
-        match named {
-            _ if servers.is_empty() => {}
-            Some(file) => repeat_config(&mut self.choice.repeated_flags, file),
-            None if needs => {
-                return Err(unnamed(&self.thread, "an MCP server, which is not started"));
-            }
-            None => return Ok(Vec::new()),
-        }
-        match pool {
-            Some(pool) => pool.connect(servers, &self.cwd).await,
-            None => mcp::connect(servers, &self.cwd).await,
-        }
-    }
-
-    /// Opens the database with the settings of the configuration.
-    pub(crate) fn store(
-        &self,
-        location: &Location,
-        store: Arc<dyn Checkpointer>,
-    ) -> Result<Arc<dyn Checkpointer>, Failure> {
-        location.reopen(store, self.configuration.db.options())
-    }
-
-    /// Builds an agent with its models, settings and checkpointer.
-    pub(crate) fn agent(&self, store: Arc<dyn Checkpointer>) -> Result<AgentBuilder, Failure> {
-        let models = builder(&self.choice, self.config.clone())?;
-        Ok(models.trust(self.trust.clone()).checkpointer(store))
-    }
-
-    /// Returns the memory consolidation, if it is enabled and there is a model for it.
-    pub(crate) fn dreams(&self, agent: AgentBuilder) -> Result<Option<Dreams>, Failure> {
-        match (self.configuration.memory.on(), self.configuration.dream.on()) {
-            (Some(memory), Some(config)) => {
-                let (history, files) = (memory.history(&self.cwd)?, memory.files(&self.cwd)?);
-                Ok(Some(Dreams::new(agent, history, files, config.clone()).map_err(dream_thread::failed)?))
-            }
-            _ => Ok(None),
-        }
     }
 
     /// Rejects resuming a turn in another folder than it began in, because the questions applied to that one.
@@ -206,213 +151,37 @@ impl Basis {
         }
     }
 
-    /// Returns the reason why the user's dreams in this database cannot be resumed: their thread is not
-    /// trusted, and its calls would edit the user's memory.
-    pub(crate) async fn foreign_dreams(
-        &self,
-        store: &dyn Checkpointer,
-        user: &str,
-    ) -> Result<Option<String>, Failure> {
-        let thread = Dreams::thread(user);
-        let mut remembered = Remembered::load(store, &thread, None).await?;
-        if remembered.is_foreign {
-            remembered.is_foreign = !Decided::about(&self.db, thread.as_str())?.knows(&remembered);
-        }
-        Ok(remembered.is_foreign.then(|| {
-            format!(
-                "the thread `{thread}` of this database was not run by you on this machine, and a dream \
-                 would continue it; remove it with `superstep delete`, or use another database with `--db`"
-            )
-        }))
-    }
-
-    /// Returns the options of a run, which stores these settings with the thread.
-    pub(crate) fn run_on(
-        &self,
-        thread: &ThreadId,
-        cancel: &CancellationToken,
-    ) -> Result<RunOptions, Failure> {
-        let remembered = remembered(&self.choice, &self.configuration, &self.cwd, self.user.clone());
-        if *thread == self.thread {
-            self.decided.runs_with(&remembered);
-        } else {
-            let decided = Decided::about(&self.db, thread.as_str())?;
-            decided.runs_with(&remembered);
-            decided.begins_run()?;
-        }
-        Ok(remembering(remembered)?.thread(thread.as_str()).cancel(cancel.clone()))
-    }
-}
-
-/// Returns the configuration of a run: from the named file, or from the thread, with the flags and the usual memory.
-fn configuration(
-    thread: &ThreadId,
-    purpose: &Purpose,
-    remembered: &Remembered,
-    turn: &TurnArgs,
-) -> Result<Configuration, Failure> {
-    let misfit = |error: &dyn std::fmt::Display| {
-        Failure::usage(format!("thread `{thread}` remembers a configuration that does not fit: {error}"))
-    };
-    let configuration = match &turn.config {
-        Some(file) => file::read(file)?,
-        None => Configuration::of_thread(remembered.configuration(), turn.preset.as_deref())
-            .map_err(|wrong| misfit(&wrong))?,
-    };
-    let mut configuration = configuration.with_flags(turn);
-    let is_unknown = remembered.is_foreign && turn.config.is_none();
-    if is_unknown && configuration.memory.on().is_some_and(|memory| *memory != Memory::usual()) {
-        return Err(unnamed(thread, "a memory, which is not opened"));
-    }
-    let may_dream = turn.preset.is_some() || turn.config.is_some();
-    match purpose {
-        Purpose::Turn { .. } => {
-            let note = configuration.add_usual_memory(may_dream);
-            if let (Some(note), false) = (note, turn.quiet) {
-                notes::print_once(&["memory"], &note);
-            }
-            if is_unknown && !turn.quiet && !turn.no_memory {
-                notes::print_once(
-                    &["memory of", thread.as_str()],
-                    "the long-term memory is not used in this turn: the thread was not set up by you on this machine",
-                );
-            }
-        }
-        // A file named for a replay does not change the memory that its turns had.
-        Purpose::Replay { .. } if remembered.config.get("memory").is_some_and(Memory::is_usual) => {
-            configuration.add_usual_memory(may_dream);
-        }
-        Purpose::Replay { .. } => {}
-    }
-    configuration.check().map_err(|wrong| misfit(&wrong))?;
-    if turn.config.is_none() && configuration.memory.on().is_some_and(Memory::is_elsewhere) {
-        return Err(unnamed(thread, "a memory outside of its folder, which is not opened"));
-    }
-    Ok(configuration)
-}
-
-/// Chooses the models, and the flags that a later command must repeat.
-async fn choice(
-    remembered: Remembered,
-    configuration: &Configuration,
-    turn: &TurnArgs,
-    calls_model: bool,
-) -> Result<Choice, Failure> {
-    let is_foreign = remembered.is_foreign;
-    let is_elsewhere = configuration.memory.on().is_some_and(Memory::is_elsewhere);
-    let inputs = ModelInputs {
-        flags: turn,
-        thread: remembered,
-        environment: Environment::read(),
-        profiles: configuration.models.clone(),
-        text_calls: configuration.agent.text_calls(),
-    };
-    let mut choice = if calls_model { inputs.choose().await? } else { inputs.names_only() };
-    if let (true, Some(file)) = (is_elsewhere || is_foreign, &turn.config) {
-        repeat_config(&mut choice.repeated_flags, file);
-    }
-    if let (true, Some(url)) = (is_foreign, &turn.base_url)
-        && !choice.repeated_flags.contains(&"--base-url".to_owned())
-    {
-        choice.repeated_flags.extend(["--base-url".to_owned(), url.clone()]);
-    }
-    Ok(choice)
-}
-
-/// Everything a run needs.
-pub(crate) struct Setup<'a> {
-    pub(crate) location: &'a Location,
-    pub(crate) basis: Basis,
-    /// The user has not seen the thread's name yet.
-    pub(crate) is_fresh: bool,
-    pub(crate) turn: &'a TurnArgs,
-    pub(crate) agent: Agent,
-    pub(super) store: Arc<dyn Checkpointer>,
-    pub(super) dreams: Option<Dreams>,
-    pub(crate) servers: Vec<Arc<McpServer>>,
-    pub(crate) cancel: CancellationToken,
-}
-
-impl<'a> Setup<'a> {
-    pub(crate) async fn new(
-        location: &'a Location,
-        store: Arc<dyn Checkpointer>,
-        thread: ThreadId,
-        purpose: Purpose,
-        turn: &'a TurnArgs,
-    ) -> Result<Self, Failure> {
-        dream_thread::refuse(location, &thread)?;
-        let writes = !matches!(purpose, Purpose::Replay { runs_tools: false, .. });
-        let (replay_tools, pool) = match &purpose {
-            Purpose::Replay { tools, servers, .. } => (*tools, Some(servers.clone())),
-            Purpose::Turn { .. } => (ReplayTools::default(), None),
-        };
-        // The recorded lists of tools and their results are enough for a pure replay.
-        let is_recorded = matches!(
-            purpose,
-            Purpose::Replay { calls_model: false, runs_tools: false, tools: ReplayTools::Recorded, .. }
-        );
-        let mut basis = Basis::new(&*store, thread, purpose, location, turn).await?;
-        let servers = basis.connect(turn.config.as_deref(), pool.as_deref(), !is_recorded).await?;
-        let Basis { configuration, cwd, .. } = &basis;
-        let rules = (!is_recorded || turn.config.is_some()).then_some(&basis.config.permissions[..]);
-        let tools = known_tools(cwd, configuration, &servers, rules)?;
-        let store = if writes { basis.store(location, store)? } else { store };
-        let models = basis.agent(store.clone())?;
-        let mut dreams = if basis.is_unknown { None } else { basis.dreams(models.clone())? };
-        let history = dreams.as_ref().map(|dreams| dreams.history().clone());
-        if let (true, Some(_), Some(user)) = (writes, &dreams, &basis.user) {
-            if !turn.quiet {
-                dream_thread::note_earlier(cwd);
-            }
-            if let Some(problem) = basis.foreign_dreams(&*store, user).await? {
-                notes::print_once(&["dreams", &location.db().to_string()], &format!("no dreams: {problem}"));
-                dreams = None;
-            }
-        }
-        let models = match configuration.memory.on() {
-            Some(memory) if basis.is_unknown => memory.add_to(models, memory::placeholder()),
-            Some(memory) if writes => memory.add_to(models, memory.open(cwd)?),
-            // A pure replay retrieves nothing.
-            Some(memory) => memory.add_to(models, memory::placeholder()),
-            None => models,
-        };
-        let models = match history {
-            Some(history) => models.history(history),
-            None => models,
-        };
-        let models = models.replay_tools(replay_tools);
-        let agent = with_tools(models, tools, &servers, configuration, cwd, turn.yes)?;
-        let (is_fresh, cancel) = (false, CancellationToken::new());
-        Ok(Self { location, basis, is_fresh, turn, agent, store, dreams, servers, cancel })
-    }
-
-    pub(crate) fn thread(&self) -> &ThreadId {
-        &self.basis.thread
-    }
-
-    /// Returns whether replies have a schema.
-    pub(crate) fn has_schema(&self) -> bool {
-        self.basis.config.finish.schema.is_some()
-    }
-
-    pub(crate) fn choice(&self) -> &Choice {
-        &self.basis.choice
-    }
-
-    pub(crate) async fn close_servers(&self) {
-        mcp::close(&self.servers).await;
+    /// Returns the reason why the dreams of this user in the database cannot be resumed: their thread is not trusted, and its
+    /// calls would edit the user's memory.
+    pub(crate) async fn foreign_dreams(&self, user: &str) -> Result<Option<String>, Failure> {
+        steps::foreign_dreams(self.location, &*self.store, user).await
     }
 
     /// Returns the model and the configuration as a thread stores them.
-    pub(crate) fn settings(&self) -> Map<String, Value> {
-        let Basis { choice, configuration, .. } = &self.basis;
-        let remembered = Remembered::new(choice.name.clone(), None, configuration.to_remember(), None, None);
-        remembered.into_metadata()
+    pub(crate) fn stored_settings(&self) -> Map<String, Value> {
+        Settings { base_url: None, cwd: None, user: None, ..self.settings.clone() }.metadata()
     }
 
+    /// Returns the options of a run, which stores the settings with the thread.
     pub(crate) fn options(&self) -> Result<RunOptions, Failure> {
-        self.basis.run_on(&self.basis.thread, &self.cancel)
+        self.decided.runs_with(&self.settings.to_stored());
+        self.options_on(&self.thread)
+    }
+
+    /// Returns the options of a dream, which stores the settings with its own thread.
+    pub(crate) fn dream_options(&self, user: &str) -> Result<RunOptions, Failure> {
+        let thread = Dreams::thread(user);
+        let decided =
+            if thread == self.thread { self.decided.clone() } else { self.location.decided(&thread)? };
+        decided.runs_with(&self.settings.to_stored());
+        if thread != self.thread {
+            decided.begins_run()?;
+        }
+        self.options_on(&thread)
+    }
+
+    fn options_on(&self, thread: &ThreadId) -> Result<RunOptions, Failure> {
+        Ok(run_options(&self.settings)?.thread(thread.as_str()).cancel(self.cancel.clone()))
     }
 
     /// Returns the options of a run with these answers of the user to waiting calls.
@@ -421,7 +190,7 @@ impl<'a> Setup<'a> {
             let decision = answers.get(&call.interrupt).cloned()?;
             Some((&*call.interrupt, &call.request, serde_json::from_value(decision).ok()?))
         });
-        self.basis.decided.answered(decisions);
+        self.decided.answered(decisions);
         Ok(self.options()?.answers(answers))
     }
 
@@ -430,49 +199,30 @@ impl<'a> Setup<'a> {
         if granted.is_empty() {
             return Ok(());
         }
-        let Ok(head) = self.agent.graph().thread(self.thread()).state().await else { return Ok(()) };
+        let Ok(head) = self.agent.graph().thread(&self.thread).state().await else { return Ok(()) };
         let on_thread: Vec<_> = head.values.permissions.iter().cloned().collect();
-        self.basis.decided.keep_granted(granted, &on_thread)
+        self.decided.keep_granted(granted, &on_thread)
     }
 
-    /// Reports the settings of the database that were ignored.
-    pub(crate) fn note_ignored(&self) {
-        let (db, thread) = (self.basis.db.to_string(), self.thread().as_str());
-        for text in self.basis.decided.take_ignored() {
-            notes::print_once(&["rule", &db, thread, &text], &text);
-        }
-    }
-
-    pub(crate) fn output(&self) -> Box<dyn Output> {
-        let out = io::stdout();
-        if self.turn.json {
-            Box::new(Json::new(out))
-        } else {
-            let on_terminal = out.is_terminal();
-            Box::new(Human::new(out, on_terminal, self.turn.quiet))
-        }
+    /// Returns the notes about settings of the database that were ignored.
+    pub(crate) fn ignored(&self) -> impl Iterator<Item = Note> {
+        let (db, thread) = (self.location.db().to_string(), self.thread.clone());
+        let ignored = self.decided.take_ignored().into_iter();
+        ignored.map(move |text| Note::new(&["rule", &db, thread.as_str(), &text], text.clone()))
     }
 }
 
-/// Returns the settings that a thread stores.
-pub(super) fn remembered(
-    choice: &Choice,
-    configuration: &Configuration,
-    cwd: &Path,
-    user: Option<String>,
-) -> Remembered {
-    let Choice { name, base_url, .. } = choice;
-    let cwd = cwd.to_str().map(str::to_owned);
-    Remembered::new(name.clone(), base_url.clone(), configuration.to_remember(), cwd, user)
+/// Returns the settings of a run.
+pub(super) fn settings(choice: &Choice, config: Configuration, cwd: &Path, user: Option<String>) -> Settings {
+    let (model, base_url) = (Some(choice.name.clone()), choice.base_url.clone());
+    Settings { model, base_url, config, cwd: cwd.to_str().map(str::to_owned), user, ..Settings::default() }
 }
 
 /// Returns the options of runs that store these settings with their threads.
-pub(super) fn remembering(remembered: Remembered) -> Result<RunOptions, Failure> {
+pub(super) fn run_options(settings: &Settings) -> Result<RunOptions, Failure> {
     // A turn that a library or another program began in another folder is not resumed in this one.
-    let context = json!({ "cwd": remembered.cwd });
-    let options = RunOptions::new().seed(seeded_rng()?.random()).context(context);
-    let metadata = remembered.into_metadata().into_iter();
-    Ok(metadata.fold(options, |options, (name, value)| options.metadata(name, value)))
+    let context = json!({ "cwd": settings.cwd });
+    Ok(settings.stored_by(RunOptions::new().seed(seeded_rng()?.random()).context(context)))
 }
 
 /// Begins an agent with its models and its settings.
@@ -512,6 +262,7 @@ pub(super) fn with_tools(
     cwd: &Path,
     approves_all: bool,
 ) -> Result<Agent, Failure> {
+    let prompt = configuration.prompt(models.current_config().limit.max, &tools);
     let changes_files = tools.iter().any(|tool| tool.changes_files() == Some(true));
     let models = match configuration.snapshots {
         Some(false) => models,
@@ -520,15 +271,9 @@ pub(super) fn with_tools(
     };
     let models = servers.iter().cloned().fold(models, |models, server| models.tool_source(server));
     let models = if approves_all { models.approve_all() } else { models.approve_by_interrupt() };
-    let models = models.system_prompt(configuration.prompt(&tools));
+    let models = models.system_prompt(prompt);
     let models = models.tools(tools).spill(Arc::new(results::open(cwd)?));
     models.build().map_err(|error| Failure::caused(exit_of(&error), &error))
-}
-
-/// Returns the error for an action that requires an explicitly named file: a database may come from someone
-/// else.
-fn unnamed(thread: &ThreadId, what: &str) -> Failure {
-    Failure::usage(format!("thread `{thread}` remembers {what} unless you name it: repeat `--config FILE`"))
 }
 
 /// Returns the stream options for the agent's events. Stdout may be a pager that reads nothing for a while.

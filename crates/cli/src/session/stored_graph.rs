@@ -14,7 +14,7 @@ use superstep::{
 };
 
 use crate::{
-    config::{configuration::Configuration, location::Location, memory, remembered::Remembered},
+    config::{configuration::Configuration, location::Location, memory, settings::StoredSettings},
     offline::planner::Offline,
     output::exit::{Exit, Failure},
     session::dream_thread,
@@ -35,7 +35,7 @@ pub(crate) fn default_graph() -> Result<CompiledGraph<AgentState>, Failure> {
 
 /// Returns the graph of a thread, with its configured optional nodes.
 pub(crate) fn graph_of(
-    remembered: &Remembered,
+    remembered: &StoredSettings,
     location: &Location,
 ) -> Result<CompiledGraph<AgentState>, Failure> {
     let configuration = Configuration::of_thread(remembered.configuration(), None).map_err(|misfit| {
@@ -53,7 +53,8 @@ fn configured(
     configuration: &Configuration,
     history: Option<HistoryFiles>,
 ) -> Result<CompiledGraph<AgentState>, Failure> {
-    let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), configuration.react(false));
+    let react = configuration.react(false).map_err(|wrong| Failure::usage(wrong.to_string()))?;
+    let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), react);
     let memory = configuration.memory.on().map(|_| MemoryTrigger::new(memory::placeholder()));
     let history = history.map(|history| Arc::new(history) as Arc<dyn TurnHistory>);
     let deps = AgentDeps { memory, history, ..deps };

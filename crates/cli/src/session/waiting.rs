@@ -13,6 +13,9 @@ use crate::output::{
     text::{count, printable, printable_line},
 };
 
+/// The reason of a denial without one.
+pub(crate) const SAID_NO: &str = "the user said no";
+
 /// Maximum length of a question that is shown without `v`, in lines and in bytes.
 const MAX_LINES: usize = 60;
 const MAX_BYTES: usize = 8 << 10;
@@ -154,7 +157,7 @@ pub(super) fn exact(text: &str) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
@@ -167,6 +170,18 @@ pub(super) mod tests {
         let call = asking(&format!("Run {text}?"), json!({ "command": text }));
         assert!(call.question().contains(wanted) && call.whole().matches(wanted).count() == 2);
         assert_eq!(call.hidden(), None);
+    }
+
+    pub(crate) fn waiting(ids: &[&str]) -> Vec<Waiting> {
+        let interrupt = |id: &&str| Interrupt {
+            id: format!("tools:4.0:{id}"),
+            node: "tools".into(),
+            key: (*id).to_owned(),
+            question: json!({"call_id": id, "tool": "shell", "args": {}, "question": "run"}),
+            schema: None,
+        };
+        let asked: Vec<_> = ids.iter().map(interrupt).collect();
+        Waiting::of(&asked).unwrap()
     }
 
     pub(in crate::session) fn asking(question: &str, args: Value) -> Waiting {

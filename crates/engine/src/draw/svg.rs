@@ -133,10 +133,12 @@ impl Drawing {
     }
 
     fn draw_arrow(&self, out: &mut String, stroke: &Stroke, line: &PlacedLine, placed: &Placed) {
-        let kind = match stroke.ran {
-            true => "-ran",
-            false if self.marked => "-idle",
-            false => "",
+        let kind = if stroke.ran {
+            "-ran"
+        } else if self.marked {
+            "-idle"
+        } else {
+            ""
         };
         let dashes = if stroke.dashed { " stroke-dasharray=\"5 4\"" } else { "" };
         let (half, long) = (HEAD.0 / 2.0, HEAD.1);
@@ -186,10 +188,13 @@ fn curve(way: &[(f64, f64)], end: f64) -> String {
             y1 = end;
         }
         let middle = f64::midpoint(y0, y1);
-        let _ = match (x1 - x0).abs() < 0.05 {
-            true if (y1 - y0).abs() < 0.05 => Ok(()),
-            true => write!(path, "L{x1:.1} {y1:.1}"),
-            false => write!(path, "C{x0:.1} {middle:.1} {x1:.1} {middle:.1} {x1:.1} {y1:.1}"),
+        let (is_straight, is_short) = ((x1 - x0).abs() < 0.05, (y1 - y0).abs() < 0.05);
+        let _ = if !is_straight {
+            write!(path, "C{x0:.1} {middle:.1} {x1:.1} {middle:.1} {x1:.1} {y1:.1}")
+        } else if !is_short {
+            write!(path, "L{x1:.1} {y1:.1}")
+        } else {
+            Ok(())
         };
     }
     path

@@ -7,11 +7,11 @@ use crate::{Problem, ProblemKind, SourceLocation};
 
 /// Returns pairs of nodes that can run in the same superstep and both declare writes to a channel that takes
 /// one write.
-pub(super) fn find(ways: &EdgeMap<'_>) -> Vec<Problem> {
+pub(super) fn find(map: &EdgeMap<'_>) -> Vec<Problem> {
     let takes_one =
-        |name: &&String| ways.builder.channels.iter().any(|(channel, one)| channel == *name && *one);
+        |name: &&String| map.builder.channels.iter().any(|(channel, one)| channel == *name && *one);
     let mut writes: BTreeMap<usize, (BTreeSet<&String>, SourceLocation)> = BTreeMap::new();
-    for said in &ways.builder.writes {
+    for said in &map.builder.writes {
         if let crate::Endpoint::Node(node) = said.node {
             let entry = writes.entry(node).or_insert_with(|| (BTreeSet::new(), said.place));
             entry.0.extend(said.channels.iter().filter(takes_one));
@@ -20,14 +20,14 @@ pub(super) fn find(ways: &EdgeMap<'_>) -> Vec<Problem> {
     if writes.values().all(|(channels, _)| channels.is_empty()) {
         return Vec::new();
     }
-    let together = together(ways);
+    let together = together(map);
     let mut problems = Vec::new();
     for (one, other) in together {
         let (Some((first, _)), Some((second, place))) = (writes.get(&one), writes.get(&other)) else {
             continue;
         };
         if let Some(channel) = first.intersection(second).next() {
-            let (mut nodes, channel) = ([ways.name(one), ways.name(other)], (*channel).clone());
+            let (mut nodes, channel) = ([map.name(one), map.name(other)], (*channel).clone());
             nodes.sort();
             let [first, second] = nodes;
             problems.push(Problem { kind: ProblemKind::ConcurrentWrites { first, second, channel }, place });
@@ -38,12 +38,12 @@ pub(super) fn find(ways: &EdgeMap<'_>) -> Vec<Problem> {
 
 /// Returns the pairs of tasks that can be in one superstep, the lesser node first; a worker can be paired
 /// with itself.
-fn together(ways: &EdgeMap<'_>) -> BTreeSet<(usize, usize)> {
-    let leads_to: Vec<Vec<bool>> = ways.nodes().map(|node| ways.reached([node], |_| false)).collect();
+fn together(map: &EdgeMap<'_>) -> BTreeSet<(usize, usize)> {
+    let leads_to: Vec<Vec<bool>> = map.nodes().map(|node| map.reached([node], |_| false)).collect();
     let mut pairs = BTreeSet::new();
     // A task alone is a pair of `None` and a node.
     let mut seen = BTreeSet::new();
-    let mut left: Vec<(Option<usize>, usize)> = vec![(None, ways.start)];
+    let mut left: Vec<(Option<usize>, usize)> = vec![(None, map.start)];
     while let Some((one, other)) = left.pop() {
         if !seen.insert((one, other)) {
             continue;
@@ -52,23 +52,23 @@ fn together(ways: &EdgeMap<'_>) -> BTreeSet<(usize, usize)> {
             pairs.insert((one, other));
         }
         let mut next = |a: usize, b: usize| {
-            if a != b || ways.is_worker(a) {
+            if a != b || map.is_worker(a) {
                 // Deferred nodes run when no other task is left.
-                if ways.is_deferred(a) == ways.is_deferred(b) {
+                if map.is_deferred(a) == map.is_deferred(b) {
                     left.push((Some(a.min(b)), a.max(b)));
                 }
             }
         };
         match one {
             None => {
-                for (position, first) in ways.from[other].iter().enumerate() {
+                for (position, first) in map.from[other].iter().enumerate() {
                     let Some(a) = first.to else { continue };
                     if first.when == EdgeCondition::Items {
                         next(a, a);
                     }
-                    for second in &ways.from[other][position + 1..] {
+                    for second in &map.from[other][position + 1..] {
                         if let Some(b) = second.to
-                            && both(ways, first, second)
+                            && both(map, first, second)
                         {
                             next(a, b);
                         }
@@ -76,14 +76,14 @@ fn together(ways: &EdgeMap<'_>) -> BTreeSet<(usize, usize)> {
                 }
             }
             Some(one) => {
-                let ends = |node: usize| ways.from[node].iter().filter_map(|way| way.to);
+                let ends = |node: usize| map.from[node].iter().filter_map(|edge| edge.to);
                 for a in ends(one) {
                     for b in ends(other) {
                         next(a, b);
                     }
                 }
                 // A join runs with the successors of the others, unless it still waits for what they lead to.
-                for (sources, to, _) in &ways.joins {
+                for (sources, to, _) in &map.joins {
                     for (source, sibling) in [(one, other), (other, one)] {
                         if !sources.contains(&source) {
                             continue;
@@ -97,15 +97,15 @@ fn together(ways: &EdgeMap<'_>) -> BTreeSet<(usize, usize)> {
                 }
             }
         }
-        left.extend(one.into_iter().chain([other]).flat_map(|node| ways.next(node)).map(|to| (None, to)));
+        left.extend(one.into_iter().chain([other]).flat_map(|node| map.next(node)).map(|to| (None, to)));
     }
     pairs
 }
 
 /// Returns whether one task can take both edges.
-fn both(ways: &EdgeMap<'_>, first: &LintEdge, second: &LintEdge) -> bool {
+fn both(map: &EdgeMap<'_>, first: &LintEdge, second: &LintEdge) -> bool {
     match (first.when, second.when) {
-        (EdgeCondition::Router(a), EdgeCondition::Router(b)) => a != b || !ways.builder.routers[a].one,
+        (EdgeCondition::Router(a), EdgeCondition::Router(b)) => a != b || !map.builder.routers[a].one,
         _ => true,
     }
 }

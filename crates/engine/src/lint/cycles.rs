@@ -9,22 +9,20 @@ use crate::{Problem, ProblemKind, SourceLocation};
 ///
 /// A run never ends at a node that must continue to another such node: by a plain edge, or because every
 /// route leads to one. The nodes are found by repeatedly removing those that need not continue.
-pub(super) fn find(ways: &EdgeMap<'_>) -> Vec<Problem> {
-    let mut endless = ways.reached([ways.start], |_| false);
+pub(super) fn find(map: &EdgeMap<'_>) -> Vec<Problem> {
+    let mut endless = map.reached([map.start], |_| false);
     loop {
-        let ends: Vec<usize> = ways
-            .nodes()
-            .filter(|node| endless[*node] && !certainly_continues(ways, *node, &endless))
-            .collect();
+        let ends: Vec<usize> =
+            map.nodes().filter(|node| endless[*node] && !certainly_continues(map, *node, &endless)).collect();
         if ends.is_empty() {
             break;
         }
         ends.into_iter().for_each(|node| endless[node] = false);
     }
     let mut graph = DiGraph::<usize, ()>::new();
-    let nodes: Vec<_> = ways.nodes().map(|node| graph.add_node(node)).collect();
-    for from in ways.nodes().filter(|node| endless[*node]) {
-        for to in ways.from[from].iter().filter_map(|way| way.to).filter(|to| endless[*to]) {
+    let nodes: Vec<_> = map.nodes().map(|node| graph.add_node(node)).collect();
+    for from in map.nodes().filter(|node| endless[*node]) {
+        for to in map.from[from].iter().filter_map(|edge| edge.to).filter(|to| endless[*to]) {
             graph.add_edge(nodes[from], nodes[to], ());
         }
     }
@@ -34,12 +32,12 @@ pub(super) fn find(ways: &EdgeMap<'_>) -> Vec<Problem> {
     let problems = circles.map(|circle| {
         let mut members: Vec<usize> = circle.into_iter().map(|node| graph[node]).collect();
         members.sort_unstable();
-        let inside = |way: &&LintEdge| way.to.is_some_and(|to| members.contains(&to));
-        let edges = members.iter().flat_map(|node| ways.from[*node].iter().filter(inside));
+        let inside = |edge: &&LintEdge| edge.to.is_some_and(|to| members.contains(&to));
+        let edges = members.iter().flat_map(|node| map.from[*node].iter().filter(inside));
         // The edge declared last closed the cycle.
-        let last = edges.map(|way| way.edge).max().expect("a circle has edges");
-        let place: SourceLocation = ways.builder.edges[last].place;
-        let mut names: Vec<_> = members.iter().map(|node| ways.name(*node)).collect();
+        let last = edges.map(|edge| edge.edge).max().expect("a circle has edges");
+        let place: SourceLocation = map.builder.edges[last].place;
+        let mut names: Vec<_> = members.iter().map(|node| map.name(*node)).collect();
         names.sort();
         Problem { kind: ProblemKind::Endless(names), place }
     });
@@ -49,17 +47,17 @@ pub(super) fn find(ways: &EdgeMap<'_>) -> Vec<Problem> {
 }
 
 /// Returns whether a run at this node is certain to continue to one of these nodes.
-fn certainly_continues(ways: &EdgeMap<'_>, node: usize, to: &[bool]) -> bool {
-    let from = &ways.from[node];
-    let leads_in = |way: &LintEdge| way.to.is_some_and(|next| to[next]);
-    if from.iter().any(|way| way.when == EdgeCondition::Always && leads_in(way)) {
+fn certainly_continues(map: &EdgeMap<'_>, node: usize, to: &[bool]) -> bool {
+    let from = &map.from[node];
+    let leads_in = |edge: &LintEdge| edge.to.is_some_and(|next| to[next]);
+    if from.iter().any(|edge| edge.when == EdgeCondition::Always && leads_in(edge)) {
         return true;
     }
-    let routers = from.iter().map(|way| way.when).filter(|when| matches!(when, EdgeCondition::Router(_)));
-    if routers.into_iter().any(|router| from.iter().filter(|way| way.when == router).all(leads_in)) {
+    let routers = from.iter().map(|edge| edge.when).filter(|when| matches!(when, EdgeCondition::Router(_)));
+    if routers.into_iter().any(|router| from.iter().filter(|edge| edge.when == router).all(leads_in)) {
         return true;
     }
     // A node with routes of its own must take one of them if no edge leads on.
-    let joined = ways.joins.iter().any(|(sources, ..)| sources.contains(&node));
-    !joined && !from.is_empty() && from.iter().all(|way| way.when == EdgeCondition::Goto && leads_in(way))
+    let joined = map.joins.iter().any(|(sources, ..)| sources.contains(&node));
+    !joined && !from.is_empty() && from.iter().all(|edge| edge.when == EdgeCondition::Goto && leads_in(edge))
 }

@@ -17,23 +17,23 @@ enum Distance {
 ///
 /// Only plain edges count, and only without a deferred node in between: these nodes run under any condition.
 /// A node that runs twice because its predecessor does is not reported again.
-pub(super) fn find(ways: &EdgeMap<'_>) -> Vec<Problem> {
+pub(super) fn find(map: &EdgeMap<'_>) -> Vec<Problem> {
     let mut blamed = std::collections::BTreeSet::new();
     let mut problems = Vec::new();
-    for origin in std::iter::once(ways.start).chain(0..ways.start) {
-        let depths = depths(ways, origin);
-        for node in 0..ways.start {
-            if blamed.contains(&node) || ways.is_deferred(node) {
+    for origin in std::iter::once(map.start).chain(0..map.start) {
+        let depths = depths(map, origin);
+        for node in 0..map.start {
+            if blamed.contains(&node) || map.is_deferred(node) {
                 continue;
             }
             let mut before: Vec<(usize, usize, usize)> = Vec::new();
             let mut certain = true;
-            for source in ways.nodes() {
-                let edge = ways.from[source]
+            for source in map.nodes() {
+                let edge = map.from[source]
                     .iter()
-                    .find(|way| way.when == EdgeCondition::Always && way.to == Some(node));
+                    .find(|edge| edge.when == EdgeCondition::Always && edge.to == Some(node));
                 match (edge, depths[source]) {
-                    (Some(way), Some(Distance::One(depth))) => before.push((depth, source, way.edge)),
+                    (Some(edge), Some(Distance::One(depth))) => before.push((depth, source, edge.edge)),
                     (Some(_), Some(Distance::Several)) => certain = false,
                     _ => {}
                 }
@@ -43,17 +43,17 @@ pub(super) fn find(ways: &EdgeMap<'_>) -> Vec<Problem> {
                 && first < last
             {
                 blamed.insert(node);
-                let (early, late) = (ways.name(*early), ways.name(*late));
-                let kind = ProblemKind::RunsTwice { node: ways.name(node), early, late };
-                problems.push(Problem { kind, place: ways.builder.edges[*edge].place });
+                let (early, late) = (map.name(*early), map.name(*late));
+                let kind = ProblemKind::RunsTwice { node: map.name(node), early, late };
+                problems.push(Problem { kind, place: map.builder.edges[*edge].place });
             }
         }
     }
     problems
 }
 
-fn depths(ways: &EdgeMap<'_>, origin: usize) -> Vec<Option<Distance>> {
-    let mut depths = vec![None; ways.start + 1];
+fn depths(map: &EdgeMap<'_>, origin: usize) -> Vec<Option<Distance>> {
+    let mut depths = vec![None; map.start + 1];
     let mut left = vec![(origin, Distance::One(0))];
     while let Some((node, depth)) = left.pop() {
         let known = &mut depths[node];
@@ -65,12 +65,14 @@ fn depths(ways: &EdgeMap<'_>, origin: usize) -> Vec<Option<Distance>> {
         };
         let next = match *known {
             // Longer than any path without a cycle.
-            Some(Distance::One(depth)) if depth <= ways.start => Distance::One(depth + 1),
+            Some(Distance::One(depth)) if depth <= map.start => Distance::One(depth + 1),
             _ => Distance::Several,
         };
-        let plain =
-            ways.from[node].iter().filter(|way| way.when == EdgeCondition::Always).filter_map(|way| way.to);
-        left.extend(plain.filter(|to| !ways.is_deferred(*to)).map(|to| (to, next)));
+        let plain = map.from[node]
+            .iter()
+            .filter(|edge| edge.when == EdgeCondition::Always)
+            .filter_map(|edge| edge.to);
+        left.extend(plain.filter(|to| !map.is_deferred(*to)).map(|to| (to, next)));
     }
     depths
 }

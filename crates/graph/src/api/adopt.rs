@@ -44,13 +44,14 @@ impl<S: State> Thread<S> {
     ///
     /// # Errors
     /// [`RunError::EmptyThread`] if there is none, [`CheckpointError::Busy`](crate::checkpoint::CheckpointError::Busy) if someone runs it,
-    /// or what the checkpointer reports.
+    /// or the error of the checkpointer.
     pub async fn adopt(&self) -> Result<(), RunError> {
         let (checkpointer, thread) = self.stored()?;
         let _lease = checkpointer.lease(&thread.root()).await?;
-        match mark_all(&**checkpointer, thread, |before| self.graph.inner.mark(before.nonce)).await? {
-            true => Ok(()),
-            false => Err(RunError::EmptyThread { thread: thread.clone() }),
+        if mark_all(&**checkpointer, thread, |before| self.graph.inner.mark(before.nonce)).await? {
+            Ok(())
+        } else {
+            Err(RunError::EmptyThread { thread: thread.clone() })
         }
     }
 }

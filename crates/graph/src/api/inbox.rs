@@ -50,8 +50,8 @@ impl<S: State> Thread<S> {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::EmptyThread`] if nothing of the thread is stored, also if it is deleted meanwhile, [`RunError::OtherGraph`], [`RunError::Unstorable`] if
-    /// `item` cannot be, or what the checkpointer reports.
+    /// [`RunError::EmptyThread`] if nothing of the thread is stored, even if it is deleted meanwhile, [`RunError::OtherGraph`], [`RunError::Unstorable`] if
+    /// `item` cannot be, or the error of the checkpointer.
     pub async fn post(&self, item: impl Serialize) -> Result<u64, RunError> {
         let item = encode::to_value(&item)
             .map_err(|source| RunError::Unstorable { what: "the item for the inbox".to_owned(), source })?;

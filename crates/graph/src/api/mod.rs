@@ -12,7 +12,6 @@ pub(crate) mod inbox;
 pub(crate) mod probe;
 pub(crate) mod replay;
 pub(crate) mod replay_checkpointer;
-pub(crate) mod rerecord;
 pub(crate) mod run;
 pub(crate) mod schema;
 pub(crate) mod state;

@@ -2,6 +2,8 @@
 //!
 //! Start at [`Replay`].
 
+mod rerecord;
+
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use serde_json::{Map, Value};
@@ -22,7 +24,7 @@ use crate::{
         memories::{add_memories, bound},
         replay_script::{Line, ReplayCursor, Script, is_input},
     },
-    run::{driver::RunInput, replay, replaying::adopted, restore::unfit_error},
+    run::{begin::RunInput, replaying::adopted, restore::unfit_error, root_run},
     run_error::names,
 };
 
@@ -255,9 +257,10 @@ impl<S: State> Replay<S> {
         let branch: Arc<[CheckpointMeta]> = self.named_branch(&*stored).await?.into();
         let start = self.start(&branch)?;
         let script = Arc::new(Script::new(stored.clone(), self.live.clone()));
-        let (skipped, fork) = match script.is_any_live() {
-            true => (0, Some(self.live_run(&script, stored, &branch, start).await?)),
-            false => (self.quiet_runs(&script, &branch, start).await?, None),
+        let (skipped, fork) = if script.is_any_live() {
+            (0, Some(self.live_run(&script, stored, &branch, start).await?))
+        } else {
+            (self.quiet_runs(&script, &branch, start).await?, None)
         };
         Ok(Replayed {
             supersteps: script.supersteps(),
@@ -348,16 +351,13 @@ impl<S: State> Replay<S> {
             let is_input = first.source == Source::Input && (at > 0 || first.parent.is_none());
             let done = if is_input { at } else { at + 1 };
             script.put(self.thread(), Line { checkpoints: branch.clone(), done, end });
-            let run_input = match is_input {
-                true => RunInput::Stored(self.input(&*script.store, first).await?),
-                false => RunInput::Nothing,
+            let run_input = if is_input {
+                RunInput::Stored(self.input(&*script.store, first).await?)
+            } else {
+                RunInput::Nothing
             };
-            stuck = match is_input || end > at + 1 {
-                true => {
-                    self.run_along(script, Arc::new(ReplayCheckpointer(script.clone())), run_input).await?
-                }
-                false => false,
-            };
+            stuck = (is_input || end > at + 1)
+                && self.run_along(script, Arc::new(ReplayCheckpointer(script.clone())), run_input).await?;
             // Where it is stuck, another run begins with the results of that superstep.
             at = if stuck { script.done(self.thread()) } else { end };
         }
@@ -371,7 +371,7 @@ impl<S: State> Replay<S> {
         branch: &Arc<[CheckpointMeta]>,
         mut start: usize,
     ) -> Result<CheckpointId, ReplayError> {
-        // Nobody runs the thread before it stands again where it stood.
+        // No run begins before the thread is at its former checkpoint again.
         let _lease = stored.lease(self.thread()).await.map_err(RunError::from)?;
         // Where nothing ran there is nothing to compare.
         while end_of_piece(branch, start) == start + 1 && start + 1 < branch.len() {
@@ -475,7 +475,7 @@ impl<S: State> Replay<S> {
         let store = self.store.clone();
         let backends = Backends { checkpointer: Some(checkpointer), store, retention: None };
         let cursor = ReplayCursor { script: script.clone(), thread: self.thread().clone() };
-        Ok(replay::replay(self.graph.inner().clone(), backends, run_input, options, cursor).await?)
+        Ok(root_run::replay(self.graph.inner().clone(), backends, run_input, options, cursor).await?)
     }
 
     /// Returns the input that a checkpoint accepted.

@@ -4,7 +4,7 @@
 
 use crate::{
     Command, CompiledGraph, Outcome, RunError, RunStream, State, Streaming, Thread,
-    run::driver::{self, RunInput},
+    run::{begin::RunInput, root_run},
 };
 
 impl<S: State> CompiledGraph<S> {
@@ -118,12 +118,14 @@ impl<S: State> Thread<S> {
         run_input: RunInput<S>,
     ) -> impl Future<Output = Result<Outcome<S>, RunError>> + Send + use<S> {
         let CompiledGraph { inner, backends, .. } = self.graph.clone();
-        driver::run(inner, backends, run_input, self.options.clone(), None)
+        root_run::run(inner, backends, run_input, self.options.clone(), None)
     }
 
     fn drive_stream(&self, run_input: RunInput<S>, streaming: Streaming) -> RunStream<S> {
         let CompiledGraph { inner, backends, .. } = self.graph.clone();
         let config = self.options.clone();
-        RunStream::new(streaming, move |events| driver::run(inner, backends, run_input, config, Some(events)))
+        RunStream::new(streaming, move |events| {
+            root_run::run(inner, backends, run_input, config, Some(events))
+        })
     }
 }

@@ -7,7 +7,7 @@ use superstep_engine::{ChannelSet, NodeName, Topology};
 use superstep_state::internal::fold;
 
 use crate::{
-    Interrupt, Question, RunError, State, Thread, ThreadId,
+    Checkpointer, Interrupt, Question, RunError, State, Thread, ThreadId,
     journal::{interrupts::into_interrupt, task_origin::Origins},
     run::{
         conflicts::set_back_refused,
@@ -62,16 +62,17 @@ pub struct TaskSnapshot<S: State> {
     pub subgraphs: Vec<ThreadId>,
 }
 
-impl<S: State> Restored<S> {
-    /// Converts for the caller. With `live`, it folds the writes of finished tasks of an incomplete
+impl<S: State> StateSnapshot<S> {
+    /// Converts a checkpoint for the caller. With `live`, it folds the writes of finished tasks of an incomplete
     /// superstep.
-    pub(crate) fn into_snapshot(
-        self,
+    pub(crate) async fn new(
+        restored: Restored<S>,
         live: bool,
+        checkpointer: &dyn Checkpointer,
         thread: &ThreadId,
         topology: &Topology,
-    ) -> Result<StateSnapshot<S>, RunError> {
-        let Self { meta, state: mut values, tasks: mut records, unknown, .. } = self;
+    ) -> Result<Self, RunError> {
+        let Restored { meta, state: mut values, tasks: mut records, unknown, .. } = restored;
         if live {
             set_back_refused(topology, &meta.control, &values, &mut records);
         }
@@ -127,7 +128,31 @@ impl<S: State> Restored<S> {
             };
         }
         let (graph, checkpoint) = (meta.graph(), Some(meta.shown()));
-        Ok(StateSnapshot { values, next, tasks, checkpoint, graph, unknown: unknown.channels() })
+        let snapshot = Self { values, next, tasks, checkpoint, graph, unknown: unknown.channels() };
+        snapshot.with_subgraphs(checkpointer, thread, &origins, topology).await
+    }
+
+    /// Adds the threads of the graphs that its unfinished tasks called.
+    async fn with_subgraphs(
+        mut self,
+        checkpointer: &dyn Checkpointer,
+        thread: &ThreadId,
+        origins: &Origins,
+        topology: &Topology,
+    ) -> Result<Self, RunError> {
+        if self.next.is_empty() {
+            return Ok(self);
+        }
+        for child in checkpointer.children(thread).await? {
+            let Some((_, segment)) = child.parent().filter(|(parent, _)| parent == thread) else { continue };
+            for (slot, task) in (0u32..).zip(&mut self.tasks) {
+                let calls = segment.task.is_none_or(|called| called == origins.caller(slot));
+                if calls && topology.is_same(&segment.node, &task.node) && task.result.is_none() {
+                    task.subgraphs.push(child.clone());
+                }
+            }
+        }
+        Ok(self)
     }
 }
 
@@ -144,9 +169,8 @@ impl<S: State> Thread<S> {
         self.graph.refuse_seeded(thread).await?;
         match load_known(graph, checkpointer, thread, at, ChannelSet::EMPTY).await? {
             Some(restored) => {
-                let origins = Origins::of(&restored.meta);
-                let snapshot = restored.into_snapshot(at.is_none(), thread, &graph.topology)?;
-                snapshot.with_subgraphs(&**checkpointer, thread, &origins, &graph.topology).await
+                let checkpointer = &**checkpointer;
+                StateSnapshot::new(restored, at.is_none(), checkpointer, thread, &graph.topology).await
             }
             None => Ok(StateSnapshot {
                 values: (*graph.initial).clone(),

@@ -11,7 +11,6 @@ use superstep_checkpoint::{
     Segment, Source, TaskKey, TaskRecord,
     internal::own::{EDITED, SEEDED},
 };
-use superstep_engine::Topology;
 
 use crate::{
     CheckpointId, Checkpointer, CompiledGraph, History, RunError, State, Thread, ThreadId,
@@ -72,10 +71,8 @@ impl<S: State, T: State> SubgraphThread<S, T> {
         let found = self.find(thread).await?;
         let restored = found.load(checkpointer).await?;
         let restored = restored.ok_or_else(|| self.missing("nothing of it is stored yet"))?;
-        let origins = Origins::of(&restored.meta);
         let topology = &found.graph.inner().topology;
-        let snapshot = restored.into_snapshot(true, &found.thread, topology)?;
-        snapshot.with_subgraphs(&**checkpointer, &found.thread, &origins, topology).await
+        StateSnapshot::new(restored, true, &**checkpointer, &found.thread, topology).await
     }
 
     /// Stores an update in the name of the node that ran last: see [`Thread::update`].
@@ -160,31 +157,6 @@ impl<S: State> CompiledGraph<S> {
             return Err(RunError::NoSubgraph { graph: self.name().to_owned(), node, why });
         }
         Ok(())
-    }
-}
-
-impl<S: State> StateSnapshot<S> {
-    /// Adds the threads of the graphs that its unfinished tasks called.
-    pub(crate) async fn with_subgraphs(
-        mut self,
-        checkpointer: &dyn Checkpointer,
-        thread: &ThreadId,
-        origins: &Origins,
-        topology: &Topology,
-    ) -> Result<Self, RunError> {
-        if self.next.is_empty() {
-            return Ok(self);
-        }
-        for child in checkpointer.children(thread).await? {
-            let Some((_, segment)) = child.parent().filter(|(parent, _)| parent == thread) else { continue };
-            for (slot, task) in (0u32..).zip(&mut self.tasks) {
-                let calls = segment.task.is_none_or(|called| called == origins.caller(slot));
-                if calls && topology.is_same(&segment.node, &task.node) && task.result.is_none() {
-                    task.subgraphs.push(child.clone());
-                }
-            }
-        }
-        Ok(self)
     }
 }
 

@@ -90,7 +90,7 @@ pub(crate) async fn update_states<S: State>(
         parent = Some(id);
     }
     checkpointer.commit_all(thread, head, commits).await?;
-    Ok(parent.expect("there is at least one superstep"))
+    Ok(parent.expect("a chain of updates has at least one superstep"))
 }
 
 /// See [`Thread::fork`].

@@ -3,13 +3,10 @@
 //! Start at [`state_graph::StateGraph`].
 
 mod channels;
-pub(crate) mod checks;
-pub(crate) mod discard;
 pub(crate) mod error;
-pub(crate) mod failed_end;
 pub(crate) mod handlers;
 pub(crate) mod routing;
+pub(crate) mod settings;
 pub(crate) mod state_graph;
-pub(crate) mod stops;
 pub(crate) mod subgraphs;
 pub(crate) mod view;

@@ -4,12 +4,27 @@
 
 use std::{fmt, sync::Arc};
 
-use superstep_checkpoint::{IntoShared, Retention, internal::Fingerprints};
-use superstep_engine::{NodeIndex, Problem, Topology};
+use serde_json::Value;
+use superstep_checkpoint::{
+    CheckpointError, CheckpointMeta, GraphId, IntoShared, Retention,
+    internal::{
+        Fingerprints,
+        own::{self, GRAPH},
+    },
+};
+use superstep_engine::{Endpoint, EngineError, NodeIndex, Problem, Target, Topology};
+use superstep_state::RawJson;
 
 use crate::{
-    Checkpointer, RunError, RunOptions, State, Store, ThreadId, compiled::node::CompiledNode,
-    flat_drop::drop_flat, node::Persistence,
+    Checkpointer, RunError, RunOptions, State, Store, ThreadId,
+    compiled::{node::CompiledNode, owner::Mark},
+    flat_drop::drop_flat,
+    node::{
+        Persistence,
+        output::Goto,
+        refs::{NodeRef, endpoint},
+        routing::Targets,
+    },
 };
 
 /// A validated, immutable graph. Cheap to clone; it supports concurrent runs on different threads.
@@ -68,6 +83,77 @@ impl<S: State> Drop for Inner<S> {
     /// Drops the nodes one after another, because they may contain other graphs, whose nodes contain further ones.
     fn drop(&mut self) {
         drop_flat(std::mem::take(&mut self.nodes));
+    }
+}
+
+impl<S: State> Inner<S> {
+    /// Returns the node of this handle; `None` if it belongs to another graph.
+    pub(crate) fn find(&self, node: NodeRef) -> Option<NodeIndex> {
+        match endpoint(self.stamp, node) {
+            Endpoint::Node(declared) => self.topology.declared(declared),
+            Endpoint::Start | Endpoint::End | Endpoint::Foreign => None,
+        }
+    }
+
+    /// Returns the targets of a command.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSend`] if a worker belongs to another graph.
+    pub(crate) fn command_targets(
+        &self,
+        node: NodeIndex,
+        goto: Vec<Goto<usize, RawJson>>,
+    ) -> Result<Targets, EngineError> {
+        let mut targets = Targets::default();
+        for goto in goto {
+            match goto {
+                Goto::Route(route) => targets.ends.push(self.nodes[node.position()].routes[route]),
+                Goto::Send { worker, item } => {
+                    let stranger = || EngineError::UnknownSend {
+                        node: self.topology.name(node).clone(),
+                        to: "a worker of another graph".to_owned(),
+                    };
+                    targets.ends.push(Target::Send(self.find(worker).ok_or_else(stranger)?));
+                    targets.items.push(item);
+                }
+            }
+        }
+        Ok(targets)
+    }
+
+    fn id(&self) -> GraphId {
+        GraphId { name: self.name.clone(), version: self.version.clone() }
+    }
+
+    /// Returns the mark of this graph on a thread that has this nonce.
+    pub(crate) fn mark(&self, nonce: Option<String>) -> Mark {
+        Mark { graph: Some(self.id()), nonce }
+    }
+
+    /// Rejects a checkpoint of another graph, and one that no layer has decrypted. Accepts other versions of this one, and older
+    /// programs, which stored no mark.
+    ///
+    /// # Errors
+    /// [`RunError::OtherGraph`], or [`CheckpointError::Key`].
+    pub(crate) fn owns(&self, thread: &ThreadId, meta: &CheckpointMeta) -> Result<(), RunError> {
+        if meta.metadata.contains_key(own::SEALED) {
+            let what = format!(
+                "thread `{thread}` is encrypted; open it through `SealedCheckpointer`, of the feature `sealed`"
+            );
+            return Err(CheckpointError::Key { what, source: None }.into());
+        }
+        match meta.metadata.get(GRAPH).and_then(Value::as_str) {
+            Some(name) if name != self.name => {
+                Err(self.other(thread, meta.graph().expect("a checkpoint with a graph's name has its id")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the error for a thread of another graph.
+    pub(crate) fn other(&self, thread: &ThreadId, stored: GraphId) -> RunError {
+        let (stored, graph) = (Box::new(stored), Box::new(self.id()));
+        RunError::OtherGraph { thread: thread.clone(), stored, graph }
     }
 }
 

@@ -6,4 +6,3 @@ pub(crate) mod graph;
 pub(crate) mod node;
 pub(crate) mod owner;
 pub(crate) mod subgraph;
-pub(crate) mod targets;

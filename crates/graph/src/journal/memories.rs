@@ -15,7 +15,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use serde::Deserialize;
@@ -74,7 +74,7 @@ impl Memories {
     }
 
     /// Moves to a checkpoint of the caller. `left` has the subgraphs that its finished tasks called.
-    pub(crate) fn stand_at(&self, meta: &CheckpointMeta, left: Bound) {
+    pub(crate) fn set_current(&self, meta: &CheckpointMeta, left: Bound) {
         let stood = Some((meta.id, since(meta)));
         *self.book() = Book { at: bound(meta), left, calls: BTreeMap::new(), stood };
     }
@@ -106,7 +106,7 @@ impl Memories {
     /// its task's update has failed, and leaves none. Returns the calls of the others whose position is unknown.
     pub(crate) fn commit(
         &self,
-        metadata: &mut Map<String, Value>,
+        metadata: &mut Arc<Map<String, Value>>,
         applied: &[AppliedTask],
         topology: &Topology,
     ) -> Vec<MemoryCall> {
@@ -129,7 +129,9 @@ impl Memories {
                 }
             }
         }
-        add_memories(metadata, at);
+        if !at.is_empty() {
+            add_memories(Arc::make_mut(metadata), at);
+        }
         unknown
     }
 

@@ -64,7 +64,7 @@ impl ParentRecorder {
         }
     }
 
-    /// Stores the recorded inputs of a task, also if they are empty, so that they are known.
+    /// Stores the recorded inputs of a task, even if they are empty, so that they are known.
     pub(crate) fn record_inputs(&self, task: TaskId, inputs: Recorded) {
         let name = self.whole_name(task);
         self.recorder.record_inputs(self.task, |above| {

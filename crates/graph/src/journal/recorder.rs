@@ -140,7 +140,7 @@ impl Recorded {
     /// Returns the results of the effects of a finished task whose update is rejected by a later run than its own. They are in
     /// the update only.
     pub(crate) fn effects_of(update: &StoredUpdate) -> BTreeMap<String, RawJson> {
-        // What is not readable was not recorded by this program.
+        // Unreadable data was not recorded by this program.
         let results = Self::of(update).unwrap_or_default().results;
         results.iter().map(|(name, value)| (name.clone(), RawJson::from(value))).collect()
     }
@@ -168,7 +168,7 @@ impl RecordedInputs for Recorded {
     /// # Errors
     /// If it is nested too deep to be read again.
     fn entry(&self, update: &RawJson) -> Result<Value, serde_json::Error> {
-        let recorded = serde_json::to_value(self).expect("what was read as JSON becomes JSON");
+        let recorded = serde_json::to_value(self).expect("recorded inputs have a JSON form");
         let recorded = packed::pack(recorded, update);
         if encode::is_deeper(&recorded, encode::READABLE - 1) {
             return Err(serde_json::Error::custom("the task's recorded inputs are nested too deeply"));

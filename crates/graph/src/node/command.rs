@@ -212,7 +212,7 @@ impl<S: State, R: Route> Command<S, R> {
             Goto::Send { item: Err(error), .. } => Err(NodeError::new(BadItem(error)).fatal()),
         };
         let goto = goto.into_iter().map(erase).collect::<Result<_, _>>()?;
-        Ok(Written { update: update.unwrap_or_default(), goto, went: None })
+        Ok(Written { update: update.unwrap_or_default(), goto, recorded_targets: None })
     }
 }
 

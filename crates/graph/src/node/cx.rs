@@ -2,10 +2,8 @@
 
 pub(crate) mod answers;
 mod context;
-mod inbox;
 mod messages;
-mod observed_store;
-pub(crate) mod observer;
+mod observed;
 mod once;
 pub(crate) mod recorded;
 
@@ -46,7 +44,7 @@ use crate::{
     },
     node::{
         commit_barrier::CommitBarrier,
-        cx::{answers::CallingTask, observed_store::ObservedStore},
+        cx::{answers::CallingTask, observed::ObservedStore},
         drain::Drain,
         nested_calls::{Calls, mix},
         spawned_work::Background,
@@ -167,6 +165,11 @@ impl RunScope {
             effects: None,
             outermost: None,
         }
+    }
+
+    /// Returns whether the inputs of the run's tasks are recorded.
+    pub(crate) fn records(&self) -> bool {
+        self.config.recording && (self.place.is_some() || self.parent.is_some())
     }
 }
 
@@ -486,7 +489,8 @@ impl Cx {
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => match recorded.answers.get(key) {
                 Some((print, recorded)) if *print == question_print => answer = Ok(Some(recorded.clone())),
                 _ => {
-                    let question = serde_json::from_str(&question).expect("it was just written");
+                    let question =
+                        serde_json::from_str(&question).expect("a question is stored as valid JSON");
                     return self.deviate(Deviation::Question { key: key.to_owned(), question }).await;
                 }
             },

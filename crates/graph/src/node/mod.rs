@@ -5,7 +5,6 @@
 pub(crate) mod barrier;
 pub(crate) mod cache;
 pub(crate) mod call_observer;
-pub(crate) mod clock;
 pub(crate) mod command;
 pub(crate) mod commit_barrier;
 pub(crate) mod cx;
@@ -18,7 +17,6 @@ pub(crate) mod options;
 pub(crate) mod output;
 pub(crate) mod refs;
 pub(crate) mod retries;
-pub(crate) mod route;
 pub(crate) mod routing;
 pub(crate) mod run_options;
 pub(crate) mod spawned_work;

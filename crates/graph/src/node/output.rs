@@ -38,17 +38,21 @@ pub(crate) struct Written<S: State> {
     /// The targets of its command; a route is its position among the node's routes.
     pub(crate) goto: Vec<Goto<usize, RawJson>>,
     /// The stored targets of its command, in place of `goto`. Boxed, because results are moved often and few have them.
-    pub(crate) went: Option<Box<Targets>>,
+    pub(crate) recorded_targets: Option<Box<Targets>>,
 }
 
 impl<S: State> Written<S> {
     pub(crate) fn update(update: S::Update) -> Self {
-        Self { update, goto: Vec::new(), went: None }
+        Self { update, goto: Vec::new(), recorded_targets: None }
     }
 }
 
 impl<S: State> Clone for Written<S> {
     fn clone(&self) -> Self {
-        Self { update: self.update.clone(), goto: self.goto.clone(), went: self.went.clone() }
+        Self {
+            update: self.update.clone(),
+            goto: self.goto.clone(),
+            recorded_targets: self.recorded_targets.clone(),
+        }
     }
 }

@@ -170,7 +170,7 @@ macro_rules! run_options {
         }
 
         /// Sets the id of the input, under which the thread accepts it once: a run with the id of an accepted input resumes the thread
-        /// instead, also if that input is on another branch. So a request that may be repeated, because its answer was lost, does
+        /// instead, even if that input is on another branch. So a request that may be repeated, because its answer was lost, does
         /// no harm. A prune retains the ids of the last 64 deleted inputs. No effect on a run from an older checkpoint than the
         /// head, which does not store the id, or without a thread.
         ///

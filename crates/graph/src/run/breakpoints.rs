@@ -1,13 +1,23 @@
-//! The nodes at which a run stops.
+//! The limits of a run: its number of supersteps, and the nodes at which it stops.
 //!
-//! Start at [`breakpoints`].
+//! Start at [`limits`].
 
-use superstep_engine::{Breakpoints, NodeIndex, Topology};
+use superstep_engine::{Breakpoints, NodeIndex, RunLimits, Topology};
 
-use crate::{RunError, State, compiled::graph::Inner, node::run_options};
+use crate::{RunError, RunOptions, State, compiled::graph::Inner, node::run_options};
+
+/// Returns the limits of a run.
+pub(super) fn limits<S: State>(graph: &Inner<S>, config: &RunOptions) -> Result<RunLimits, RunError> {
+    if config.step_limit == 0 {
+        return Err(RunError::ZeroStepLimit);
+    }
+    let breakpoints = breakpoints(graph, &config.breakpoints)?;
+    let drained = config.drain.requested().is_some();
+    Ok(RunLimits { supersteps: config.step_limit, breakpoints, drained })
+}
 
 /// Returns the nodes at which the run stops: those of the graph, and those of the caller.
-pub(super) fn breakpoints<S: State>(
+fn breakpoints<S: State>(
     graph: &Inner<S>,
     wanted: &run_options::Breakpoints,
 ) -> Result<Breakpoints, RunError> {

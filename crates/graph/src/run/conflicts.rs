@@ -1,9 +1,12 @@
 //! Writes of finished tasks that their superstep cannot fold, detected before its end.
 
+use std::collections::BTreeMap;
+
 use superstep_checkpoint::TaskRecord;
 use superstep_engine::{ChannelSet, Control, START, Topology};
-use superstep_state::{FoldError, chain, internal::fold};
+use superstep_state::{FoldError, StoredUpdate, chain, internal::fold};
 
+use super::superstep::{FinishedTask, Superstep};
 use crate::{RunError, State, journal::recorder::Recorded, run::restore::RestoredTask};
 
 /// Marks finished tasks of the head as failed if their superstep would reject them: all writers of a channel
@@ -40,6 +43,28 @@ pub(crate) fn set_back_refused<S: State>(
         let error = RunError::Fold { node: name(&tasks[refused]), step, source };
         set_back(&mut tasks[refused], &error);
     }
+}
+
+/// Returns the updates of finished tasks that their incomplete superstep does not refuse, by slot.
+pub(super) fn accepted<S: State>(
+    topology: &Topology,
+    state: &S,
+    superstep: &Superstep<S>,
+) -> BTreeMap<u32, S::Update> {
+    let name = |done: &Option<FinishedTask<S>>| match done {
+        Some(done) => topology.name(done.node).clone(),
+        None => "?".into(),
+    };
+    let control = Control::new(superstep.step - 1, superstep.done.iter().map(name).collect());
+    let done = (0..).zip(&superstep.done);
+    let finished =
+        || TaskRecord::Finished { update: StoredUpdate::empty(), targets: Vec::new(), failure: None };
+    let done = done.filter_map(|(slot, done)| {
+        Some(RestoredTask { slot, record: finished(), update: Some(done.as_ref()?.update.clone()?) })
+    });
+    let mut tasks: Vec<_> = done.collect();
+    set_back_refused(topology, &control, state, &mut tasks);
+    tasks.into_iter().filter_map(|task| Some((task.slot, task.update?))).collect()
 }
 
 /// Returns the channels with several writers, one of which wrote exclusively, with the positions of the

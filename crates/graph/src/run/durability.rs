@@ -161,7 +161,11 @@ impl Queue {
                     descriptions.extend(description.map(|description| *description));
                 }
                 (Transaction::Commits { commits, .. }, Write::Records { records, .. }) => {
-                    commits.last_mut().expect("there is one").records.extend(records);
+                    commits
+                        .last_mut()
+                        .expect("a transaction of commits has a commit")
+                        .records
+                        .extend(records);
                 }
                 (Transaction::Records { records: all, .. }, Write::Records { records, .. }) => {
                     all.extend(records);

@@ -1,6 +1,8 @@
-//! The events that the driver emits to the stream.
+//! The events that a run emits to its stream.
+//!
+//! Start at [`Emitter`].
 
-use std::error::Error;
+use std::{collections::BTreeMap, error::Error, sync::Arc};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -8,16 +10,27 @@ use superstep_checkpoint::CheckpointMeta;
 use superstep_engine::Task;
 use superstep_state::{chain, internal::unpanicked};
 
-use super::driver::Driver;
 use crate::{
     Event, Interrupt, State, StreamMode,
-    stream::{DebugKind, event::Channels},
+    node::cx::RunCx,
+    stream::{DebugKind, emitter::Events, event::Channels},
 };
 
-impl<S: State> Driver<S> {
+/// Emits the events of a run, if there is a stream.
+pub(super) struct Emitter<S: State> {
+    pub(super) cx: Arc<RunCx>,
+    pub(super) events: Option<Events<S>>,
+}
+
+impl<S: State> Emitter<S> {
     #[inline]
-    pub(super) fn wants(&self, mode: StreamMode) -> bool {
+    fn wants(&self, mode: StreamMode) -> bool {
         self.events.as_ref().is_some_and(|events| events.wants(mode))
+    }
+
+    /// Returns whether the metadata of stored checkpoints is emitted.
+    pub(super) fn describes(&self) -> bool {
+        self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug)
     }
 
     pub(super) fn emit(&self, event: Event<S>) {
@@ -49,20 +62,20 @@ impl<S: State> Driver<S> {
     }
 
     /// Emits the start of an attempt.
-    pub(super) fn emit_start(&self, task: Task) {
+    pub(super) fn start(&self, task: Task, state: &S, items: &BTreeMap<u32, String>) {
         if self.wants(StreamMode::Tasks) {
             let (step, attempt) = (task.id.step, task.attempt);
-            let node = self.graph.topology.name(task.node).clone();
+            let node = self.cx.topology.name(task.node).clone();
             self.emit(Event::TaskStart { step, node, attempt });
         }
         self.debug(task.id.step, DebugKind::Task, || {
-            let input = match self.items.get(&task.id.slot) {
+            let input = match items.get(&task.id.slot) {
                 Some(item) => serde_json::from_str(item).unwrap_or_else(|_| item.as_str().into()),
-                None => shown(Channels::all(&self.state)),
+                None => shown(Channels::all(state)),
             };
             json!({
                 "slot": task.id.slot,
-                "node": self.graph.topology.name(task.node),
+                "node": self.cx.topology.name(task.node),
                 "attempt": task.attempt,
                 "input": input,
             })
@@ -70,35 +83,39 @@ impl<S: State> Driver<S> {
     }
 
     /// Emits the update of a finished task, and its end if it ran.
-    pub(super) fn emit_update(&self, task: Task, update: &S::Update, cached: bool) {
+    pub(super) fn update(&self, task: Task, state: &S, update: &S::Update, cached: bool) {
         let Some(events) = &self.events else { return };
-        events.update(task.id.step, self.graph.topology.name(task.node), &self.state, update, cached);
+        events.update(task.id.step, self.cx.topology.name(task.node), state, update, cached);
         if cached {
             return;
         }
-        self.emit_end(task, None);
-        self.debug_result(task, || json!({ "update": shown(&*self.state.stored(update)) }));
+        self.end(task, None);
+        self.debug_result(task, || json!({ "update": shown(&*state.stored(update)) }));
     }
 
     /// Emits the failure of an attempt.
-    pub(super) fn emit_failure(&self, task: Task, error: &(dyn Error + 'static)) {
-        self.emit_end(task, Some(error));
+    pub(super) fn failure(&self, task: Task, error: &(dyn Error + 'static)) {
+        self.end(task, Some(error));
         self.debug_result(task, || json!({ "error": chain(error) }));
     }
 
     /// Emits the questions of a task.
-    pub(super) fn emit_interrupts(&self, task: Task, interrupts: &[Interrupt]) {
+    pub(super) fn interrupts(&self, task: Task, interrupts: &[Interrupt]) {
         for interrupt in interrupts {
             self.emit(Event::Interrupt(interrupt.clone()));
         }
         self.debug_result(task, || json!({ "interrupts": interrupts }));
     }
 
-    /// Emits a stored checkpoint.
-    pub(super) fn emit_checkpoint(&self, meta: CheckpointMeta) {
+    /// Emits stored checkpoints.
+    pub(super) fn checkpoints(&self, stored: Vec<CheckpointMeta>, state: &S) {
+        stored.into_iter().for_each(|meta| self.checkpoint(meta, state));
+    }
+
+    fn checkpoint(&self, meta: CheckpointMeta, state: &S) {
         self.debug(meta.control.step, DebugKind::Checkpoint, || {
             let mut payload = shown(&meta);
-            payload["values"] = shown(Channels::all(&self.state));
+            payload["values"] = shown(Channels::all(state));
             payload
         });
         if self.wants(StreamMode::Checkpoints) {
@@ -106,9 +123,9 @@ impl<S: State> Driver<S> {
         }
     }
 
-    fn emit_end(&self, task: Task, error: Option<&(dyn Error + 'static)>) {
+    fn end(&self, task: Task, error: Option<&(dyn Error + 'static)>) {
         if self.wants(StreamMode::Tasks) {
-            let (step, node) = (task.id.step, self.graph.topology.name(task.node).clone());
+            let (step, node) = (task.id.step, self.cx.topology.name(task.node).clone());
             self.emit(Event::TaskEnd { step, node, attempt: task.attempt, error: error.map(chain) });
         }
     }
@@ -118,7 +135,7 @@ impl<S: State> Driver<S> {
         self.debug(task.id.step, DebugKind::TaskResult, || {
             let mut payload = json!({
                 "slot": task.id.slot,
-                "node": self.graph.topology.name(task.node),
+                "node": self.cx.topology.name(task.node),
                 "attempt": task.attempt,
                 "update": null,
                 "error": null,

@@ -18,7 +18,7 @@ use crate::{
         task_origin::{CarriedOrigins, Origins, with_origins},
     },
     node::routing::Targets,
-    run::{fail::lost_handler, finish::encode, restore::RestoredTask, targets},
+    run::{encode::encode, fail::lost_handler, restore::RestoredTask, targets},
 };
 
 /// The author of an external update. Converts from a node's name, or from `None`.

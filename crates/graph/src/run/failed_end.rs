@@ -5,21 +5,22 @@
 use superstep_checkpoint::CheckpointError;
 use superstep_engine::NodeName;
 
-use super::{driver::Driver, restore::Restored};
-use crate::{CheckpointId, Checkpointer, History, RunOptions, State, ThreadId};
+use super::restore::Restored;
+use crate::{CheckpointId, Checkpointer, History, RunOptions, State, ThreadId, compiled::graph::Inner};
 
 /// The number of checkpoints that are read at a time.
 const PAGE: usize = 50;
 
-impl<S: State> Driver<S> {
-    /// Returns the node that this run retries, because the thread's end failed.
-    pub(super) fn retried_node(&self, head: &Restored<S>, config: &RunOptions) -> Option<NodeName> {
-        let is_wanted = config.retry_failed_end && config.checkpoint.is_none() && config.answers.is_empty();
-        let failed = self.graph.failed_end.as_ref()?;
-        let is_failed =
-            is_wanted && head.meta.control.next.is_empty() && (failed.reason)(&head.state).is_some();
-        is_failed.then(|| self.graph.topology.name(failed.again).clone())
-    }
+/// Returns the node that this run retries, because the thread's end failed.
+pub(super) fn retried_node<S: State>(
+    graph: &Inner<S>,
+    head: &Restored<S>,
+    config: &RunOptions,
+) -> Option<NodeName> {
+    let is_wanted = config.retry_failed_end && config.checkpoint.is_none() && config.answers.is_empty();
+    let failed = graph.failed_end.as_ref()?;
+    let is_failed = is_wanted && head.meta.control.next.is_empty() && (failed.reason)(&head.state).is_some();
+    is_failed.then(|| graph.topology.name(failed.again).clone())
 }
 
 /// Finds the newest checkpoint among `from` and its ancestors at which `node` alone is next. Other branches are ignored.

@@ -1,44 +1,43 @@
 //! The tokio driver.
 //!
-//! Start at [`driver::run`].
+//! Start at [`root_run::run`].
 
 pub(crate) mod begin;
-pub(crate) mod breakpoints;
-pub(crate) mod commit;
+mod breakpoints;
+mod commit;
 pub(crate) mod conflicts;
-pub(crate) mod driver;
+mod driver;
 mod durability;
-pub(crate) mod emit;
+mod emit;
+pub(crate) mod encode;
+mod execution;
 pub(crate) mod external_command;
 pub(crate) mod external_update;
-pub(crate) mod fail;
+mod fail;
 pub(crate) mod failed_end;
-pub(crate) mod finish;
+mod finish;
 pub(crate) mod folded_states;
-pub(crate) mod interrupts;
-pub(crate) mod left_behind;
+mod interrupts;
 pub(crate) mod nested_call;
-pub(crate) mod nested_driver;
+mod nested_driver;
 pub(crate) mod nested_run;
-pub(crate) mod observer;
-pub(crate) mod observers;
-mod other_branches;
+mod observer;
 pub(crate) mod probe;
 pub(crate) mod probing;
 pub(crate) mod prune;
-pub(crate) mod record;
+mod questions;
+mod record;
 pub(crate) mod recording;
-pub(crate) mod replay;
 pub(crate) mod replaying;
-pub(crate) mod rerecord;
 mod rerecording;
 pub(crate) mod restore;
 pub(crate) mod resumable;
-pub(crate) mod stop;
+mod resume;
+pub(crate) mod root_run;
 pub(crate) mod stored_cache;
 pub(crate) mod subgraph_lookup;
+mod superstep;
 pub(crate) mod targets;
-pub(crate) mod task;
-pub(crate) mod task_result;
+mod task;
 pub(crate) mod thread_writer;
-pub(crate) mod trace;
+mod trace;

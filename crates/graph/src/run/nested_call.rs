@@ -99,6 +99,20 @@ pub(super) struct NestedContext<S: State> {
     /// The updates made so far, if it began with the caller's state.
     pub(super) made: Option<Made<S>>,
     pub(super) watch: Option<Watch<S>>,
+    /// The command with which a node left the graph.
+    pub(super) exit_command: Option<Box<dyn Any + Send + Sync>>,
+    /// The interrupt whose answer was rejected.
+    pub(super) rejected: Option<String>,
+    /// `true` if no retry can help after the last failure of a task.
+    pub(super) fatal: bool,
+    /// `true` if the last failure refuses the run.
+    pub(super) refusal: bool,
+}
+
+impl<S: State> NestedContext<S> {
+    pub(super) fn new(answers: Vec<PendingAnswer>, made: Option<Made<S>>, watch: Option<Watch<S>>) -> Self {
+        Self { answers, made, watch, exit_command: None, rejected: None, fatal: false, refusal: false }
+    }
 }
 
 /// Resets the ephemeral channels of the previous superstep.

@@ -420,7 +420,7 @@ impl<'a, T: State> GraphCall<'a, T> {
         if cx.path().0.len() >= limit {
             return Err(fatal(CallError::TooDeep { node: cx.node().clone(), limit }));
         }
-        let at_work = cx.0.run.calls.begin(cx, key, graph.persistence()).map_err(fatal)?;
+        let at_work = RunningCall::begin(cx, key, graph.persistence()).map_err(fatal)?;
         // The thread is named after the checkpoint, and the keys of all its tasks.
         cx.settle().await;
         cx.waits("before call", key).await;
@@ -570,30 +570,34 @@ fn seed_of_call(seed: u64, task: TaskId, key: &str) -> u64 {
     mix(seed, task.chain(key.bytes()))
 }
 
-impl Calls {
-    fn begin<'a>(
-        &'a self,
-        cx: &'a Cx,
-        key: &str,
-        persistence: Persistence,
-    ) -> Result<RunningCall<'a>, CallError> {
+/// A running graph, as long as this is not dropped.
+struct RunningCall<'a> {
+    calls: &'a Calls,
+    task: TaskId,
+    by: Option<(NodeIndex, u32)>,
+    waker: &'a AtomicWaker,
+}
+
+impl<'a> RunningCall<'a> {
+    fn begin(cx: &'a Cx, key: &str, persistence: Persistence) -> Result<Self, CallError> {
+        let calls = &cx.0.run.calls;
         let (node, task) = (|| cx.node().clone(), cx.0.task);
         if key.contains(char::is_control) {
             return Err(CallError::BadKey { node: node(), key: key.to_owned() });
         }
-        let mut book = self.book();
+        let mut book = calls.book();
         if task.step < book.step {
             return Err(CallError::Over { node: node(), key: key.to_owned() });
         }
         if task.step > book.step {
             *book = Book { step: task.step, ..Book::default() };
         }
-        let calls = book.tasks.entry(task.slot).or_default();
+        let own = book.tasks.entry(task.slot).or_default();
         let by = Some((cx.0.node, cx.0.attempt));
-        if calls.by != by {
-            *calls = TaskCalls { by, ..TaskCalls::default() };
+        if own.by != by {
+            *own = TaskCalls { by, ..TaskCalls::default() };
         }
-        if !calls.keys.insert(key.to_owned()) {
+        if !own.keys.insert(key.to_owned()) {
             return Err(CallError::Twice { node: node(), key: key.to_owned() });
         }
         if persistence == Persistence::PerNode
@@ -602,17 +606,9 @@ impl Calls {
             return Err(CallError::Shared { node: node() });
         }
         book.tasks.entry(task.slot).or_default().at_work += 1;
-        self.at_work.fetch_add(1, Ordering::AcqRel);
-        Ok(RunningCall { calls: self, task, by, waker: &cx.0.waker })
+        calls.at_work.fetch_add(1, Ordering::AcqRel);
+        Ok(Self { calls, task, by, waker: &cx.0.waker })
     }
-}
-
-/// A running graph, as long as this is not dropped.
-struct RunningCall<'a> {
-    calls: &'a Calls,
-    task: TaskId,
-    by: Option<(NodeIndex, u32)>,
-    waker: &'a AtomicWaker,
 }
 
 impl Drop for RunningCall<'_> {

@@ -5,15 +5,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::BoxFuture;
-use superstep_checkpoint::RecordedTarget;
+use superstep_checkpoint::{Commit, RecordedTarget};
 use superstep_engine::{ChannelSet, Run, RunLimits, Task};
 use superstep_state::StoredUpdate;
 
-use super::{
-    stop::{Refused, Stop},
-    task_result::{FinishedTask, TaskResult},
-    thread_writer::NewCheckpoint,
-};
+use super::superstep::{FinishedTask, Refused, Stop, TaskResult};
 use crate::{
     NodeError, NodeFailure, RunError, State,
     compiled::graph::Inner,
@@ -75,7 +71,7 @@ pub(super) trait RunObserver<S: State>: Send + Sync {
     }
 
     /// Called before a checkpoint is stored; may change it.
-    fn before_commit<'a>(&'a self, _run: RunView<'a, S>, _new: &'a mut NewCheckpoint) -> Wait<'a> {
+    fn before_commit<'a>(&'a self, _run: RunView<'a, S>, _new: &'a mut Commit) -> Wait<'a> {
         None
     }
 

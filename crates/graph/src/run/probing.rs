@@ -16,15 +16,16 @@ use superstep_engine::{
 use superstep_state::{RawJson, StoredUpdate, chain};
 
 use super::{
-    driver::{Driver, RunInput, limits},
-    finish::snapshot,
+    begin::{RunInput, begin_leased},
+    breakpoints::limits,
+    driver::drive,
+    encode::snapshot,
+    execution::Execution,
     observer::{RunObserver, RunView, TaskStart, Wait},
     probe::{AfterFailure, Probe, Probed, ProbedTask},
     recording::record,
-    stop::Stop,
+    superstep::{Stop, TaskResult},
     targets::{items, named},
-    task_result::TaskResult,
-    thread_writer::NewCheckpoint,
 };
 use crate::{
     Answers, Checkpointer, Event, Interrupt, NodeError, RunError, RunOptions, State, Status, Store,
@@ -236,29 +237,29 @@ impl<S: State> Probing<S> {
         let scope = RunScope::root(config.clone(), Some((checkpointer.clone(), thread.clone())), store);
         let modes = vec![StreamMode::Custom, StreamMode::Messages];
         let streaming = Streaming::from(modes).subgraphs();
-        let mut driver = Driver::new(graph, scope, Some(Events::new(streaming, Arc::new(self.clone()))));
-        driver.observer = Box::new(self.clone());
-        let set = driver.cx.recorder.given_results.set(self.log().effects.clone());
+        let events = Events::new(streaming, Arc::new(self.clone()));
+        let mut exec = Execution::new(graph, scope, Some(events), Box::new(self.clone()));
+        let set = exec.cx.recorder.given_results.set(self.log().effects.clone());
         set.expect("the recorder is new");
-        let begin = driver.begin_leased(checkpointer, thread, None, RunInput::Nothing, &config).await;
+        let begin = begin_leased(&mut exec, checkpointer, thread, None, RunInput::Nothing, &config).await;
         let begin = begin.map_err(Stop::into_error)?;
         {
             let log = self.log();
             if !log.has_committed {
                 // With the values that are not stored, which a run passes from one superstep to the next.
-                driver.state = log.state.clone();
+                exec.state = log.state.clone();
             }
         }
-        let status = match driver.drive(begin, limits, &config).await {
+        let status = match drive(&mut exec, begin, limits, &config).await {
             Ok(status) => status,
             Err(Stop::Refused(refused)) => return Ok(Err(refused.error)),
             Err(Stop::Halted) => {
-                return Ok(Err(self.log().error.take().expect("it halts for an error")));
+                return Ok(Err(self.log().error.take().expect("a probe halts only for the error of a task")));
             }
         };
-        let (step, mut open) = (driver.last_step, Vec::new());
+        let (step, mut open) = (exec.superstep.step, Vec::new());
         let mut log = self.log();
-        for (slot, asking) in std::mem::take(&mut driver.waiting) {
+        for (slot, asking) in exec.superstep.waiting {
             let questions: Vec<_> = asking.into_iter().map(|asking| asking.interrupt).collect();
             if let Some(task) = log.task(TaskId { step, slot }) {
                 task.questions.clone_from(&questions);
@@ -374,7 +375,7 @@ impl<S: State> RunObserver<S> for Probing<S> {
         Ok(())
     }
 
-    fn before_commit<'a>(&'a self, run: RunView<'a, S>, new: &'a mut NewCheckpoint) -> Wait<'a> {
+    fn before_commit<'a>(&'a self, run: RunView<'a, S>, new: &'a mut Commit) -> Wait<'a> {
         let plan = run.plan.filter(|_| new.source == Source::Loop)?;
         let topology = &run.graph.topology;
         let mut log = self.log();

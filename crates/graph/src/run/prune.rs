@@ -14,14 +14,14 @@ use superstep_checkpoint::{
 };
 use superstep_engine::ChannelSet;
 
-use super::driver::Driver;
 use crate::{
     CheckpointId, Checkpointer, History, RunError, State, ThreadId,
     compiled::graph::Inner,
     journal::{memories::settle, task_origin::Origins},
     run::{
-        finish::snapshot,
+        encode::snapshot,
         restore::{Restored, load},
+        thread_writer::ThreadWriter,
         trace,
     },
 };
@@ -108,29 +108,30 @@ fn deleted_inputs(
     (!ids.is_empty()).then(|| ids.into())
 }
 
-impl<S: State> Driver<S> {
-    /// Deletes the checkpoints of the run's thread that are not to be retained, if they are enough. The result of the run is
-    /// stored, so that a failure is only reported; the next run tries again.
-    pub(super) async fn retain(&self, keep: &Retention) {
-        if let Err(error) = self.try_retain(keep).await {
-            trace::not_pruned(&error);
-        }
+/// Deletes the checkpoints of the run's thread that are not to be retained, if they are enough. The result of the run is
+/// stored, so that a failure is only reported; the next run tries again.
+pub(super) async fn retain<S: State>(graph: &Arc<Inner<S>>, writer: &ThreadWriter, keep: &Retention) {
+    if let Err(error) = try_retain(graph, writer, keep).await {
+        trace::not_pruned(&error);
     }
+}
 
-    async fn try_retain(&self, keep: &Retention) -> Result<(), RunError> {
-        let Some(writer) = &self.writer else { return Ok(()) };
-        let (checkpointer, thread) = writer.stored_in();
-        if !may_be_due(&**checkpointer, thread, keep).await? {
-            return Ok(());
-        }
-        let history = checkpointer.history(thread, History::default()).await?;
-        let kept = keep.choose(&history);
-        let is_due = (history.len() - kept.len()) * RETAINED_PER_DELETED >= kept.len();
-        if is_due && history.len() > kept.len() {
-            prune(&self.graph, checkpointer, thread, &history, kept).await?;
-        }
-        Ok(())
+async fn try_retain<S: State>(
+    graph: &Arc<Inner<S>>,
+    writer: &ThreadWriter,
+    keep: &Retention,
+) -> Result<(), RunError> {
+    let (checkpointer, thread) = writer.stored_in();
+    if !may_be_due(&**checkpointer, thread, keep).await? {
+        return Ok(());
     }
+    let history = checkpointer.history(thread, History::default()).await?;
+    let kept = keep.choose(&history);
+    let is_due = (history.len() - kept.len()) * RETAINED_PER_DELETED >= kept.len();
+    if is_due && history.len() > kept.len() {
+        prune(graph, checkpointer, thread, &history, kept).await?;
+    }
+    Ok(())
 }
 
 /// Returns whether an automatic prune may be due, from a few rows: the whole history is read only if it is about to be deleted.

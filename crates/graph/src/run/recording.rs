@@ -6,7 +6,7 @@ use std::{error::Error, io, sync::Arc};
 
 use serde_json::{Map, Serializer, Value};
 use superstep_checkpoint::{
-    LazyFingerprints, Loaded, RecordedTarget, Source, internal::Fingerprints, internal::own::STATE,
+    Commit, LazyFingerprints, Loaded, RecordedTarget, Source, internal::Fingerprints, internal::own::STATE,
 };
 use superstep_engine::{ChannelSet, Task};
 use superstep_state::{
@@ -17,7 +17,6 @@ use superstep_state::{
 use super::{
     observer::{RunObserver, RunView, TaskStart, Wait},
     restore::restore,
-    thread_writer::NewCheckpoint,
 };
 use crate::{RunError, State, ThreadId, journal::recorder::ReplayMode};
 
@@ -47,7 +46,7 @@ impl<S: State> RunObserver<S> for Recording {
         record(run, task, task.attempt, cached, update)
     }
 
-    fn before_commit<'a>(&'a self, run: RunView<'a, S>, new: &'a mut NewCheckpoint) -> Wait<'a> {
+    fn before_commit<'a>(&'a self, run: RunView<'a, S>, new: &'a mut Commit) -> Wait<'a> {
         add_fingerprints(run, new);
         None
     }
@@ -86,14 +85,15 @@ pub(super) fn record<S: State>(
 }
 
 /// Adds the fingerprints of the channels that a superstep wrote to its checkpoint.
-pub(super) fn add_fingerprints<S: State>(run: RunView<'_, S>, new: &mut NewCheckpoint) {
+pub(super) fn add_fingerprints<S: State>(run: RunView<'_, S>, new: &mut Commit) {
     if new.source != Source::Loop {
         return;
     }
     if run.can_restore {
         new.fingerprints = Some(LazyFingerprints::new(run.written, run.graph.fingerprints.clone()));
     } else {
-        new.metadata.insert(STATE.to_owned(), fingerprints(run.state, run.written).into());
+        let fingerprints = fingerprints(run.state, run.written).into();
+        Arc::make_mut(&mut new.metadata).insert(STATE.to_owned(), fingerprints);
     }
 }
 

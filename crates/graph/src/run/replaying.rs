@@ -1,4 +1,4 @@
-//! The observer that replays a stored thread: tasks are given what was recorded, and their results are compared.
+//! The observer that replays a stored thread: tasks get their recorded inputs, and their results are compared.
 //!
 //! Start at [`Replaying`].
 
@@ -12,7 +12,7 @@ use std::{
 
 use futures::FutureExt as _;
 use serde_json::Value;
-use superstep_checkpoint::{RecordedTarget, Source};
+use superstep_checkpoint::{Commit, RecordedTarget, Source};
 use superstep_engine::{Breakpoints, RunLimits, START, Task};
 use superstep_state::{StoredUpdate, chain};
 
@@ -21,7 +21,7 @@ pub(super) use self::nested::{recorded_of, seek};
 use super::{
     observer::{RunObserver, RunView, TaskStart, Wait},
     recording::{add_fingerprints, record},
-    stop::{Refused, Stop},
+    superstep::{Refused, Stop, TaskResult},
     targets::recorded_targets,
 };
 use crate::{
@@ -33,7 +33,6 @@ use crate::{
         replay_script::{Expected, ExpectedTask, ReplayCursor},
     },
     node::{cache::Lookup, output::Written, routing::Targets},
-    run::{task_result::TaskResult, thread_writer::NewCheckpoint},
 };
 
 /// The observer of a replay.
@@ -105,18 +104,19 @@ impl Replaying {
         match (mode, &expected.error) {
             (ReplayMode::Recorded(recorded), _) if recorded.cached => {
                 // Without a node that the graph has lost it leads elsewhere, which is found.
-                let (went, _) = recorded_targets(&run.graph.topology, recorded.went.clone());
+                let (targets, _) = recorded_targets(&run.graph.topology, recorded.went.clone());
                 let stored = self.stored(run, &progress, expected)?;
-                Some((Ok(Written { went: Some(Box::new(went)), ..stored }), Lookup::Hit))
+                Some((Ok(Written { recorded_targets: Some(Box::new(targets)), ..stored }), Lookup::Hit))
             }
             (ReplayMode::Unknown, Some(error)) => {
                 Some((Err(NodeError::new(error.clone()).fatal()), Lookup::None))
             }
             (ReplayMode::Unknown, None) => {
                 let handler = expected.handler.as_ref()?;
-                let ended = match *handler == *run.graph.topology.name(task.node) {
-                    true => Ok(self.stored(run, &progress, expected)?),
-                    false => Err(NodeError::new("a failure that was not recorded").fatal()),
+                let ended = if *handler == *run.graph.topology.name(task.node) {
+                    Ok(self.stored(run, &progress, expected)?)
+                } else {
+                    Err(NodeError::new("a failure that was not recorded").fatal())
                 };
                 Some((ended, Lookup::None))
             }
@@ -158,8 +158,8 @@ impl<S: State> RunObserver<S> for Replaying {
         let handler = expected.and_then(|expected| expected.handler.clone());
         let stored = expected.and_then(|expected| self.stored(run, &progress, expected));
         // A node that leaves by commands needs a target, until the difference is reported.
-        let went = run.graph.nodes[task.node.position()].routes.first();
-        let went = went.map(|route| Box::new(Targets { ends: vec![*route], items: Vec::new() }));
+        let route = run.graph.nodes[task.node.position()].routes.first();
+        let recorded_targets = route.map(|route| Box::new(Targets { ends: vec![*route], items: Vec::new() }));
         let parent = run.cx.scope.parent.as_ref();
         let is_unknown =
             parent.is_some_and(|parent| matches!(parent.mode(task.id, false), ReplayMode::Unknown));
@@ -208,13 +208,13 @@ impl<S: State> RunObserver<S> for Replaying {
             }
             (None, Some(stored)) => {
                 script.took();
-                progress.lost |= went.is_some();
+                progress.lost |= recorded_targets.is_some();
                 stored
             }
             // The caller of this graph has its own update stored.
             (None, None) => return Err(Stop::Halted),
         };
-        *result = TaskResult::Finished(Written { went, ..stored }, Lookup::None);
+        *result = TaskResult::Finished(Written { recorded_targets, ..stored }, Lookup::None);
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl<S: State> RunObserver<S> for Replaying {
         record(run, task, failed.map_or(task.attempt, |failed| failed + 1), cached, update)
     }
 
-    fn before_commit<'a>(&'a self, run: RunView<'a, S>, new: &'a mut NewCheckpoint) -> Wait<'a> {
+    fn before_commit<'a>(&'a self, run: RunView<'a, S>, new: &'a mut Commit) -> Wait<'a> {
         let compare = async move {
             match new.source {
                 Source::Input => self.compare_input(run, new).await?,
@@ -245,8 +245,10 @@ impl<S: State> RunObserver<S> for Replaying {
             if run.cx.recorder.records {
                 add_fingerprints(run, new);
             }
-            if !self.cursor.script.is_any_live() {
-                new.created_ms = self.cursor.script.place(&self.cursor.thread).1.map(|next| next.created_ms);
+            if !self.cursor.script.is_any_live()
+                && let Some(next) = self.cursor.script.place(&self.cursor.thread).1
+            {
+                new.created_ms = next.created_ms;
             }
             Ok(())
         };

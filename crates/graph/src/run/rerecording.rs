@@ -1,19 +1,17 @@
-//! The observer that records a thread again: tasks are given what was recorded of their nodes, and nothing is compared.
+//! The observer that records a thread again: tasks get recorded inputs of their nodes, and nothing is compared.
 //!
 //! Start at [`Rerecording`].
 
 use std::sync::Arc;
 
-use superstep_checkpoint::{RecordedTarget, Source};
+use superstep_checkpoint::{Commit, RecordedTarget, Source};
 use superstep_engine::{Breakpoints, RunLimits, Task};
 use superstep_state::StoredUpdate;
 
 use super::{
     observer::{RunObserver, RunView, TaskStart, Wait},
     recording::{add_fingerprints, record},
-    stop::Stop,
-    task_result::TaskResult,
-    thread_writer::NewCheckpoint,
+    superstep::{Stop, TaskResult},
 };
 use crate::{
     NodeError, RunError, State,
@@ -33,10 +31,8 @@ impl<S: State> RunObserver<S> for Rerecording {
     fn before_task(&self, run: RunView<'_, S>, task: Task) -> TaskStart<S> {
         let node = run.graph.topology.name(task.node);
         let is_handler = run.failures.contains_key(&task.id.slot);
-        let recorded = match is_handler || task.attempt > 1 {
-            true => self.0.current(task.id),
-            false => self.0.take(node, task.id),
-        };
+        let recorded =
+            if is_handler || task.attempt > 1 { self.0.current(task.id) } else { self.0.take(node, task.id) };
         let failure =
             recorded.failure_of(&run.graph.topology, task.node).map(|failure| failure.message.clone());
         let counts = Some((recorded.attempt(task.attempt), recorded.steps_left.unwrap_or_default()));
@@ -73,9 +69,9 @@ impl<S: State> RunObserver<S> for Rerecording {
         record(run, task, attempt, cached, update)
     }
 
-    fn before_commit<'a>(&'a self, run: RunView<'a, S>, new: &'a mut NewCheckpoint) -> Wait<'a> {
+    fn before_commit<'a>(&'a self, run: RunView<'a, S>, new: &'a mut Commit) -> Wait<'a> {
         if matches!(new.source, Source::Input | Source::Loop) {
-            new.created_ms = Some(self.0.time());
+            new.created_ms = self.0.time();
         }
         add_fingerprints(run, new);
         None

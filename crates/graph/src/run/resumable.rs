@@ -8,8 +8,11 @@ use futures::{FutureExt, future::BoxFuture};
 use superstep_engine::{ChannelSet, NodeName, Run};
 
 use super::{
-    driver::{Driver, limits},
+    breakpoints::limits,
+    execution::Execution,
+    observer::Plain,
     restore::{Restored, load, load_seeded},
+    resume::continue_run,
 };
 use crate::{
     Checkpointer, RunError, RunOptions, State, ThreadId, compiled::graph::Inner,
@@ -42,9 +45,9 @@ pub(crate) fn check<S: State>(
         let limits = limits(&graph, &config)?;
         {
             let scope = RunScope::root(config.clone(), None, None);
-            let mut driver = Driver::new(graph.clone(), scope, None);
-            (driver.state, driver.origins) = (state.clone(), Origins::of(&meta).carried);
-            let begin = driver.continue_run(meta.control.clone(), tasks, &config)?;
+            let mut exec = Execution::new(graph.clone(), scope, None, Box::new(Plain));
+            (exec.state, exec.superstep.origins) = (state.clone(), Origins::of(&meta).carried);
+            let begin = continue_run(&mut exec, meta.control.clone(), tasks, &config)?;
             let restored = Run::restore(graph.topology.clone(), &begin.control, begin.records, limits);
             restored.map_err(|error| RunError::Restore { graph: graph.name.clone(), error })?;
         }

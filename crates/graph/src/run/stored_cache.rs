@@ -1,6 +1,6 @@
 //! Cached results of nodes, in the graph and in its store.
 //!
-//! Start at [`Driver::fetch_cached`].
+//! Start at [`fetch_cached`].
 
 use std::{error::Error, mem, sync::Arc};
 
@@ -14,7 +14,9 @@ use superstep_engine::{NodeIndex, NodeName, Task};
 use superstep_state::{Panicked, StoredUpdate, internal::ThreadDecoder};
 
 use super::{
-    driver::Driver,
+    conflicts::accepted,
+    encode::encode,
+    execution::Execution,
     targets::{named, recorded_targets},
 };
 use crate::{
@@ -25,7 +27,6 @@ use crate::{
         output::Written,
         routing::Targets,
     },
-    run::finish::encode,
 };
 
 /// The first label of the namespaces of cached results.
@@ -53,169 +54,193 @@ struct StoredResult {
 #[error("the graph has no store; add one with `CompiledGraph::with_store`")]
 struct Storeless;
 
-impl<S: State> Driver<S> {
-    /// Looks up the cached result of a task. Tasks that waited for an answer or an update, and error handlers, are never cached:
-    /// the key includes neither those nor the failure.
-    pub(super) fn look_up(
-        &self,
-        task: Task,
-        cache: &NodeCache<S>,
-        item: Option<Arc<str>>,
-    ) -> Result<(Option<Written<S>>, Lookup), Panicked> {
-        let slot = task.id.slot;
-        if self.has_waited(task.id) || self.failure_of(slot).is_some() {
-            return Ok((None, Lookup::None));
+/// Looks up the cached result of a task. Tasks that waited for an answer or an update, and error handlers, are never cached:
+/// the key includes neither those nor the failure.
+pub(super) fn look_up<S: State>(
+    exec: &Execution<S>,
+    task: Task,
+    cache: &NodeCache<S>,
+    item: Option<Arc<str>>,
+) -> Result<(Option<Written<S>>, Lookup), Panicked> {
+    let slot = task.id.slot;
+    if exec.superstep.has_waited(&exec.cx, task.id) || exec.superstep.failure_of(slot).is_some() {
+        return Ok((None, Lookup::None));
+    }
+    match cache.find(&exec.state, item, exec.cx.clock.now_ms())? {
+        (None, Lookup::Miss(_)) if exec.superstep.fetched.contains_key(&slot) => {
+            Ok((exec.superstep.fetched.get(&slot).cloned(), Lookup::Hit))
         }
-        match cache.find(&self.state, item, self.cx.clock.now_ms())? {
-            (None, Lookup::Miss(_)) if self.fetched.contains_key(&slot) => {
-                Ok((self.fetched.get(&slot).cloned(), Lookup::Hit))
-            }
-            looked => Ok(looked),
+        found => Ok(found),
+    }
+}
+
+/// Returns whether the result of a task may be in the store.
+pub(super) fn is_cached_in_store<S: State>(exec: &Execution<S>, task: Task) -> bool {
+    let cache = exec.graph.nodes[task.node.position()].cache.as_ref();
+    cache.is_some_and(NodeCache::is_stored) && exec.observer.reads_cache()
+}
+
+/// Takes results of tasks that are about to start from the store.
+///
+/// # Errors
+/// [`RunError::Cache`].
+pub(super) async fn fetch_cached<S: State>(
+    exec: &mut Execution<S>,
+    tasks: Vec<Task>,
+) -> Result<(), RunError> {
+    let mut wanted = Vec::new();
+    for task in tasks {
+        let Some(cache) = &exec.graph.nodes[task.node.position()].cache else { continue };
+        let item = exec.superstep.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
+        // A panic of the policy is reported when the task starts.
+        if let Ok((None, Lookup::Miss(missing))) = look_up(exec, task, cache, item) {
+            wanted.push((task, missing));
         }
     }
-
-    /// Returns whether the result of a task may be in the store.
-    pub(super) fn is_cached_in_store(&self, task: Task) -> bool {
-        let cache = self.graph.nodes[task.node.position()].cache.as_ref();
-        cache.is_some_and(NodeCache::is_stored) && self.observer.reads_cache()
-    }
-
-    /// Takes results of tasks that are about to start from the store.
-    ///
-    /// # Errors
-    /// [`RunError::Cache`].
-    pub(super) async fn fetch_cached(&mut self, tasks: Vec<Task>) -> Result<(), RunError> {
-        let mut wanted = Vec::new();
-        for task in tasks {
-            let Some(cache) = &self.graph.nodes[task.node.position()].cache else { continue };
-            let item = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
-            // A panic of the policy is reported when the task starts.
-            if let Ok((None, Lookup::Miss(missing))) = self.look_up(task, cache, item) {
-                wanted.push((task, missing));
-            }
-        }
-        let Some((first, _)) = wanted.first() else { return Ok(()) };
-        let store = self.cache_store(first.node)?;
-        let get = |(task, missing): &(Task, Box<Missing>)| {
-            let (namespace, key) = self.address(task.node, &missing.key)?;
-            Ok(Operation::Get { namespace, key, refresh: None })
-        };
-        let gets = wanted.iter().map(get).collect::<Result<_, RunError>>()?;
-        let answers = store.batch(gets).await.map_err(|error| self.cache_error(first.node, error))?;
-        for ((task, missing), answer) in wanted.into_iter().zip(answers) {
-            let Some(Some(item)) = answer.into_item() else { continue };
-            if let Some((written, until_ms)) = self.read_cached(task.node, &missing.key, item.value) {
-                self.fetched.insert(task.id.slot, written.clone());
-                if let Some(cache) = &self.graph.nodes[task.node.position()].cache {
-                    cache.keep(*missing, written, until_ms);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Retains an accepted result in the cache of its node; [`store_cached`](Self::store_cached) stores it.
-    pub(super) fn keep_cached(&mut self, node: NodeIndex, missing: Missing, written: Written<S>) {
-        let graph = self.graph.clone();
-        let Some(cache) = &graph.nodes[node.position()].cache else { return };
-        let until_ms = cache.until_ms(self.cx.clock.now_ms());
-        if cache.is_stored()
-            && let Some(value) = self.cached(node, &missing.key, written.clone(), until_ms)
-            && let Ok((namespace, key)) = self.address(node, &missing.key)
-        {
-            let ttl = cache.ttl().map_or(Ttl::Never, Ttl::After);
-            let options = PutOptions::new().ttl(ttl).index(Index::Nothing);
-            self.cache_puts.push((node, Operation::Put { namespace, key, value, options }));
-        }
-        cache.keep(missing, written, until_ms);
-    }
-
-    /// Caches the accepted results of a superstep that the run does not complete: another run does not execute its tasks again.
-    pub(super) async fn cache_finished(&mut self) -> Result<(), RunError> {
-        if self.cache_inserts.is_empty() {
-            return Ok(());
-        }
-        let accepted = self.accepted();
-        for (slot, node, missing, written) in mem::take(&mut self.cache_inserts) {
-            if accepted.contains_key(&slot) {
-                self.keep_cached(node, missing, written);
+    let Some((first, _)) = wanted.first() else { return Ok(()) };
+    let store = cache_store(exec, first.node)?;
+    let get = |(task, missing): &(Task, Box<Missing>)| {
+        let (namespace, key) = address(exec, task.node, &missing.key)?;
+        Ok(Operation::Get { namespace, key, refresh: None })
+    };
+    let gets = wanted.iter().map(get).collect::<Result<_, RunError>>()?;
+    let answers = store.batch(gets).await.map_err(|error| cache_error(exec, first.node, error))?;
+    for ((task, missing), answer) in wanted.into_iter().zip(answers) {
+        let Some(Some(item)) = answer.into_item() else { continue };
+        if let Some((written, until_ms)) = read_cached(exec, task.node, &missing.key, item.value) {
+            exec.superstep.fetched.insert(task.id.slot, written.clone());
+            if let Some(cache) = &exec.graph.nodes[task.node.position()].cache {
+                cache.keep(*missing, written, until_ms);
             }
         }
-        self.store_cached().await
     }
+    Ok(())
+}
 
-    /// Stores the retained results.
-    ///
-    /// # Errors
-    /// [`RunError::Cache`]. The superstep is committed.
-    pub(super) async fn store_cached(&mut self) -> Result<(), RunError> {
-        let (nodes, puts): (Vec<_>, Vec<_>) = mem::take(&mut self.cache_puts).into_iter().unzip();
-        let Some(node) = nodes.first() else { return Ok(()) };
-        let stored = self.cache_store(*node)?.batch(puts).await;
-        stored.map(drop).map_err(|error| self.cache_error(*node, error))
+/// Retains an accepted result in the cache of its node; [`store_cached`] stores it.
+pub(super) fn keep_cached<S: State>(
+    exec: &mut Execution<S>,
+    node: NodeIndex,
+    missing: Missing,
+    written: Written<S>,
+) {
+    let graph = exec.graph.clone();
+    let Some(cache) = &graph.nodes[node.position()].cache else { return };
+    let until_ms = cache.until_ms(exec.cx.clock.now_ms());
+    if cache.is_stored()
+        && let Some(value) = cached(exec, node, &missing.key, written.clone(), until_ms)
+        && let Ok((namespace, key)) = address(exec, node, &missing.key)
+    {
+        let ttl = cache.ttl().map_or(Ttl::Never, Ttl::After);
+        let options = PutOptions::new().ttl(ttl).index(Index::Nothing);
+        exec.superstep.cache_puts.push((node, Operation::Put { namespace, key, value, options }));
     }
+    cache.keep(missing, written, until_ms);
+}
 
-    /// Returns the stored form of a result; `None` for one that would not be the same when it is read.
-    fn cached(
-        &mut self,
-        node: NodeIndex,
-        key: &Key,
-        written: Written<S>,
-        until_ms: Option<i64>,
-    ) -> Option<Value> {
-        let Written { update, goto, went } = written;
-        let channels = self.state.channels();
-        if self.state.written(&update).iter().any(|position| channels[position].untracked) {
-            return None;
+/// Caches the accepted results of a superstep that the run does not complete: another run does not execute its tasks again.
+pub(super) async fn cache_finished<S: State>(exec: &mut Execution<S>) -> Result<(), RunError> {
+    if exec.superstep.cache_inserts.is_empty() {
+        return Ok(());
+    }
+    let accepted = accepted(&exec.graph.topology, &exec.state, &exec.superstep);
+    for (slot, node, missing, written) in mem::take(&mut exec.superstep.cache_inserts) {
+        if accepted.contains_key(&slot) {
+            keep_cached(exec, node, missing, written);
         }
-        let name = self.graph.topology.name(node);
-        let update = encode(&self.state, &update, 0, name, &mut self.scratch).ok()?;
-        let targets = match went {
-            Some(went) => *went,
-            None => self.graph.gotos(node, goto).ok()?,
-        };
-        let targets = named(&self.graph.topology, &targets.ends, &mut targets.items.into_iter());
-        serde_json::to_value(StoredResult { of: self.of(node, key), update, targets, until_ms }).ok()
     }
+    store_cached(exec).await
+}
 
-    /// Reads a stored result; `None` for an expired one, for one of another key, and for one that does not fit the current
-    /// state or graph.
-    fn read_cached(&self, node: NodeIndex, key: &Key, value: Value) -> Option<(Written<S>, Option<i64>)> {
-        let StoredResult { of, update: stored, targets, until_ms } = serde_json::from_value(value).ok()?;
-        let is_over = until_ms.is_some_and(|until_ms| self.cx.clock.now_ms() >= until_ms);
-        if is_over || of != self.of(node, key) {
-            return None;
-        }
-        let mut decoder = ThreadDecoder::new((*self.graph.initial).clone());
-        let update = decoder.record(0, &stored).ok()?;
-        if !decoder.unknown.is_empty() {
-            return None;
-        }
-        let (targets, lost): (Targets, _) = recorded_targets(&self.graph.topology, targets);
-        let went = (!targets.ends.is_empty()).then(|| Box::new(targets));
-        lost.is_empty().then(|| (Written { went, ..Written::update(update) }, until_ms))
-    }
+/// Stores the retained results.
+///
+/// # Errors
+/// [`RunError::Cache`]. The superstep is committed.
+pub(super) async fn store_cached<S: State>(exec: &mut Execution<S>) -> Result<(), RunError> {
+    let (nodes, puts): (Vec<_>, Vec<_>) = mem::take(&mut exec.superstep.cache_puts).into_iter().unzip();
+    let Some(node) = nodes.first() else { return Ok(()) };
+    let stored = cache_store(exec, *node)?.batch(puts).await;
+    stored.map(drop).map_err(|error| cache_error(exec, *node, error))
+}
 
-    fn cache_store(&self, node: NodeIndex) -> Result<&dyn Store, RunError> {
-        self.cx.scope.store.as_deref().ok_or_else(|| self.cache_error(node, Storeless))
+/// Returns the stored form of a result; `None` for one that would not be the same when it is read.
+fn cached<S: State>(
+    exec: &mut Execution<S>,
+    node: NodeIndex,
+    key: &Key,
+    written: Written<S>,
+    until_ms: Option<i64>,
+) -> Option<Value> {
+    let Written { update, goto, recorded_targets } = written;
+    let channels = exec.state.channels();
+    if exec.state.written(&update).iter().any(|position| channels[position].untracked) {
+        return None;
     }
+    let name = exec.graph.topology.name(node);
+    let update = encode(&exec.state, &update, 0, name, &mut exec.scratch).ok()?;
+    let targets = match recorded_targets {
+        Some(targets) => *targets,
+        None => exec.graph.command_targets(node, goto).ok()?,
+    };
+    let targets = named(&exec.graph.topology, &targets.ends, &mut targets.items.into_iter());
+    serde_json::to_value(StoredResult { of: hashed(&exec.graph, node, key), update, targets, until_ms }).ok()
+}
 
-    fn cache_error(&self, node: NodeIndex, error: impl Error + Send + Sync + 'static) -> RunError {
-        RunError::Cache { node: self.graph.topology.name(node).clone(), source: Box::new(error) }
+/// Reads a stored result; `None` for an expired one, for one of another key, and for one that does not fit the current
+/// state or graph.
+fn read_cached<S: State>(
+    exec: &Execution<S>,
+    node: NodeIndex,
+    key: &Key,
+    value: Value,
+) -> Option<(Written<S>, Option<i64>)> {
+    let StoredResult { of, update: stored, targets, until_ms } = serde_json::from_value(value).ok()?;
+    let is_over = until_ms.is_some_and(|until_ms| exec.cx.clock.now_ms() >= until_ms);
+    if is_over || of != hashed(&exec.graph, node, key) {
+        return None;
     }
+    let mut decoder = ThreadDecoder::new((*exec.graph.initial).clone());
+    let update = decoder.record(0, &stored).ok()?;
+    if !decoder.unknown.is_empty() {
+        return None;
+    }
+    let (targets, lost): (Targets, _) = recorded_targets(&exec.graph.topology, targets);
+    let recorded_targets = (!targets.ends.is_empty()).then(|| Box::new(targets));
+    lost.is_empty().then(|| (Written { recorded_targets, ..Written::update(update) }, until_ms))
+}
 
-    fn of(&self, node: NodeIndex, (key, item): &Key) -> (String, String, String, Option<String>) {
-        let name = self.graph.topology.name(node).to_string();
-        (self.graph.name.clone(), name, key.clone(), item.as_deref().map(str::to_owned))
-    }
+fn cache_store<S: State>(exec: &Execution<S>, node: NodeIndex) -> Result<&dyn Store, RunError> {
+    exec.cx.scope.store.as_deref().ok_or_else(|| cache_error(exec, node, Storeless))
+}
 
-    /// Returns the namespace and the key of a result.
-    fn address(&self, node: NodeIndex, key: &Key) -> Result<(Namespace, String), RunError> {
-        let of = serde_json::to_string(&self.of(node, key)).expect("texts can be written");
-        let key = blake3::hash(of.as_bytes()).to_hex().to_string();
-        let namespace = namespace(&self.graph.name, self.graph.topology.name(node));
-        Ok((namespace.map_err(|error| self.cache_error(node, error))?, key))
-    }
+fn cache_error<S: State>(
+    exec: &Execution<S>,
+    node: NodeIndex,
+    error: impl Error + Send + Sync + 'static,
+) -> RunError {
+    RunError::Cache { node: exec.graph.topology.name(node).clone(), source: Box::new(error) }
+}
+
+/// Returns what the hash in the key of a result is of.
+fn hashed<S: State>(
+    graph: &Inner<S>,
+    node: NodeIndex,
+    (key, item): &Key,
+) -> (String, String, String, Option<String>) {
+    let name = graph.topology.name(node).to_string();
+    (graph.name.clone(), name, key.clone(), item.as_deref().map(str::to_owned))
+}
+
+/// Returns the namespace and the key of a result.
+fn address<S: State>(
+    exec: &Execution<S>,
+    node: NodeIndex,
+    key: &Key,
+) -> Result<(Namespace, String), RunError> {
+    let of = serde_json::to_string(&hashed(&exec.graph, node, key)).expect("texts can be written");
+    let key = blake3::hash(of.as_bytes()).to_hex().to_string();
+    let namespace = namespace(&exec.graph.name, exec.graph.topology.name(node));
+    Ok((namespace.map_err(|error| cache_error(exec, node, error))?, key))
 }
 
 /// Returns the namespace of the results of a node. Labels have no `.`, and names may.

@@ -32,7 +32,7 @@ use crate::{
     },
     own_task::{Owner, owned},
     run::{
-        task_result::{TaskEnd, TaskResult},
+        superstep::{TaskEnd, TaskResult},
         trace,
     },
     stream::patience::ConsumerWait,
@@ -50,7 +50,7 @@ pub(crate) struct RunTask<S: State> {
     patience: Option<ConsumerWait>,
     /// `None` if nothing listens. Boxed, because tasks are moved often.
     span: Option<Box<Span>>,
-    /// The context, whose waker is for messages of the node, also from a future that runs in parallel; `None` after its end.
+    /// The context, whose waker is for messages of the node, even from a future that runs in parallel; `None` after its end.
     cx: Option<Arc<TaskCx>>,
 }
 
@@ -77,17 +77,17 @@ impl<S: State> RunTask<S> {
         let span = trace::attempt(cx.0.run.topology.name(task.node), task, cx.0.attempt);
         let entered = span.as_ref().map(|span| span.enter());
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
-        let call = || match cx.is_observed() {
-            false => run(state, cx),
-            true => {
-                let run = run.clone();
-                Box::pin(async move {
-                    cx.waits("begin", "").await;
-                    let ended = run(state, cx.clone()).await;
-                    cx.waits("end", "").await;
-                    ended
-                })
+        let call = || {
+            if !cx.is_observed() {
+                return run(state, cx);
             }
+            let run = run.clone();
+            Box::pin(async move {
+                cx.waits("begin", "").await;
+                let ended = run(state, cx.clone()).await;
+                cx.waits("end", "").await;
+                ended
+            })
         };
         let called = catch_unwind(AssertUnwindSafe(call));
         let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));

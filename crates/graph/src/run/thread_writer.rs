@@ -4,20 +4,21 @@ use std::{
     collections::BTreeMap,
     error::Error,
     future::poll_fn,
+    mem,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use serde_json::{Map, Value};
 use superstep_checkpoint::{
-    AppliedTask, CheckpointMeta, Clock, Commit, LazyFingerprints, Lease, Source, TaskKey, TaskRecord,
+    CheckpointMeta, Clock, Commit, Lease, Source, TaskKey, TaskRecord,
     internal::own::{self, MEMORIES},
 };
 use superstep_engine::Control;
 use superstep_state::{ChannelValue, RawJson, Snapshot, internal::UnknownChannels};
 
 use crate::{
-    CheckpointId, Checkpointer, Durability, RunError, State, ThreadId,
+    CheckpointId, Checkpointer, Durability, RunError, RunOptions, State, ThreadId,
     compiled::{graph::Inner, owner::Mark},
     run::{
         durability::{Queue, UnstoredSuperstep, UnstoredSupersteps, Write, Writes, store_records},
@@ -43,7 +44,7 @@ pub(crate) struct ThreadWriter {
     width: u32,
     since_snapshot: SinceSnapshot,
     /// See [`Thread::snapshot_every`](crate::Thread::snapshot_every).
-    pub(crate) snapshot_every: Option<usize>,
+    snapshot_every: Option<usize>,
     unknown: UnknownChannels,
     /// The ownership mark of the thread.
     mark: Mark,
@@ -53,26 +54,6 @@ pub(crate) struct ThreadWriter {
     resumed: Map<String, Value>,
     /// See [`Checkpointer::keeps_values`].
     keeps_values: bool,
-}
-
-/// The content of a commit. Boxed, because each layer of the storage moves it.
-pub(crate) struct NewCheckpoint {
-    pub(crate) source: Source,
-    pub(crate) control: Control,
-    pub(crate) metadata: Map<String, Value>,
-    pub(crate) applied: Vec<AppliedTask>,
-    pub(crate) records: Vec<(u32, TaskRecord)>,
-    /// The time of the checkpoint; `None` for now.
-    pub(crate) created_ms: Option<i64>,
-    pub(crate) fingerprints: Option<LazyFingerprints>,
-}
-
-impl NewCheckpoint {
-    /// A checkpoint made now, without updates and records.
-    pub(crate) fn new(source: Source, control: Control, metadata: Map<String, Value>) -> Box<Self> {
-        let (applied, records) = (Vec::new(), Vec::new());
-        Box::new(Self { source, control, metadata, applied, records, created_ms: None, fingerprints: None })
-    }
 }
 
 /// A state that makes a snapshot if one is due.
@@ -94,13 +75,15 @@ pub(crate) trait SnapshotSource: Sync {
 }
 
 impl ThreadWriter {
-    pub(crate) fn new(
+    /// Creates a writer; without a `lease` if the caller has it, or nothing is written.
+    pub(crate) fn new<S: State>(
+        graph: &Inner<S>,
         checkpointer: Arc<dyn Checkpointer>,
         thread: ThreadId,
         lease: Option<Lease>,
-        clock: Arc<dyn Clock>,
-        mark: Mark,
+        config: &RunOptions,
     ) -> Self {
+        let (clock, mark) = (config.clock.clone(), graph.mark(None));
         let (since_snapshot, unknown) = (SinceSnapshot::default(), UnknownChannels::default());
         let keeps_values = checkpointer.keeps_values();
         Self {
@@ -113,7 +96,7 @@ impl ThreadWriter {
             at: None,
             width: 0,
             since_snapshot,
-            snapshot_every: None,
+            snapshot_every: config.snapshot_every,
             unknown,
             marked: mark.metadata(),
             resumed: Map::new(),
@@ -170,11 +153,11 @@ impl ThreadWriter {
     }
 
     /// Returns the run's current checkpoint and its time.
-    pub(crate) fn place(&self) -> Option<(CheckpointId, i64)> {
+    pub(crate) fn current_checkpoint(&self) -> Option<(CheckpointId, i64)> {
         self.at
     }
 
-    pub(crate) fn stand_at(
+    pub(crate) fn set_current(
         &mut self,
         head: CheckpointId,
         at: &CheckpointMeta,
@@ -199,7 +182,7 @@ impl ThreadWriter {
     }
 
     /// Starts before any checkpoint of an existing thread, on a new branch.
-    pub(crate) fn stand_before(&mut self, head: CheckpointId) {
+    pub(crate) fn branch_before(&mut self, head: CheckpointId) {
         self.head = Some(head);
     }
 
@@ -216,49 +199,79 @@ impl ThreadWriter {
         }
     }
 
-    /// Appends a checkpoint, with a snapshot if one is due. Returns the stored checkpoints, if they are to be
-    /// described.
+    /// Creates a commit that is made now, without updates and records. [`commit`](Self::commit) adds the rest. Boxed, because
+    /// each layer of the storage moves it.
+    pub(crate) fn new_commit(
+        &self,
+        source: Source,
+        control: Control,
+        mut metadata: Map<String, Value>,
+    ) -> Box<Commit> {
+        let metadata = if metadata.is_empty() {
+            self.marked.clone()
+        } else {
+            self.mark.put(&mut metadata);
+            metadata.into()
+        };
+        let (created_ms, applied, records) = (self.clock.now_ms(), Vec::new(), Vec::new());
+        let (parent, snapshot, fingerprints) = (None, None, None);
+        Box::new(Commit {
+            parent,
+            source,
+            control,
+            created_ms,
+            metadata,
+            applied,
+            snapshot,
+            records,
+            fingerprints,
+        })
+    }
+
+    /// Appends a checkpoint after the current one, with a snapshot if one is due. Returns the stored checkpoints, if they are to
+    /// be described.
     pub(crate) async fn commit(
         &mut self,
-        new: Box<NewCheckpoint>,
+        mut new: Box<Commit>,
         snapshot: Option<&dyn SnapshotSource>,
         describe: bool,
     ) -> Result<Vec<CheckpointMeta>, RunError> {
-        let created_ms = new.created_ms.unwrap_or_else(|| self.clock.now_ms());
-        let parent = self.at();
+        let created_ms = new.created_ms;
+        new.parent = self.at();
         let mut after = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
         let tasks = width(&new.control);
         // A fork copies records of its parent.
         let carried = |task| new.source == Source::Fork && new.records.iter().any(|(slot, _)| *slot == task);
         self.unknown.commit(new.applied.iter().map(|task| task.slot), carried);
         if let Writes::AtExit(held) = &mut self.writes {
-            let NewCheckpoint { control, metadata, applied, .. } = *new;
+            let Commit { parent, control, metadata, applied, .. } = *new;
             // Other entries apply to that superstep only.
-            let metadata = metadata.into_iter().filter(|(name, _)| name == MEMORIES).collect();
+            let memories = metadata.get(MEMORIES).map(|memories| (MEMORIES.to_owned(), memories.clone()));
+            let metadata = memories.into_iter().collect();
             held.put(UnstoredSuperstep { parent, width: self.width, control, created_ms, metadata, applied });
             (self.at, self.width) = (Some((after, created_ms)), tasks);
             return Ok(Vec::new());
         }
         let bytes = new.applied.iter().map(|task| task.update.bytes()).sum();
         self.since_snapshot.count(!new.applied.is_empty(), bytes);
-        let snapshot = match snapshot.filter(|_| self.is_due(after)) {
+        new.snapshot = match snapshot.filter(|_| self.is_due(after)) {
             Some(source) => self.snapshot(source)?,
             None => None,
         };
-        let since_snapshot = snapshot.as_ref().map_or(self.since_snapshot, SinceSnapshot::taken);
-        let commit = self.commit_of(new, parent, created_ms, snapshot);
-        let description = describe.then(|| described(after, &commit));
+        let since_snapshot = new.snapshot.as_ref().map_or(self.since_snapshot, SinceSnapshot::taken);
+        self.add_resumed(&mut new);
+        let description = describe.then(|| described(after, &new));
         let mut stored = Vec::new();
         match &mut self.writes {
             Writes::Queued(queue) => {
-                let (commit, description) = (Box::new(commit), description.map(Box::new));
-                queue.push(Write::Commit { expected: self.head, commit, description });
+                let description = description.map(Box::new);
+                queue.push(Write::Commit { expected: self.head, commit: new, description });
                 while queue.is_full() {
                     stored.extend(poll_fn(|cx| queue.poll(&self.checkpointer, &self.thread, cx)).await?);
                 }
             }
             _ => {
-                after = self.checkpointer.commit(&self.thread, self.head, commit).await?;
+                after = self.checkpointer.commit(&self.thread, self.head, *new).await?;
                 stored.extend(description);
             }
         }
@@ -267,25 +280,11 @@ impl ThreadWriter {
         Ok(stored)
     }
 
-    /// Creates the commit of a checkpoint after `parent`, with the mark of the thread.
-    fn commit_of(
-        &mut self,
-        new: Box<NewCheckpoint>,
-        parent: Option<CheckpointId>,
-        created_ms: i64,
-        snapshot: Option<Snapshot>,
-    ) -> Commit {
-        let NewCheckpoint { source, control, mut metadata, applied, records, fingerprints, .. } = *new;
+    /// Adds the caller's metadata of a resumed run to its first checkpoint.
+    fn add_resumed(&mut self, commit: &mut Commit) {
         if !self.resumed.is_empty() {
-            metadata.extend(std::mem::take(&mut self.resumed));
+            Arc::make_mut(&mut commit.metadata).extend(mem::take(&mut self.resumed));
         }
-        let metadata = if metadata.is_empty() {
-            self.marked.clone()
-        } else {
-            self.mark.put(&mut metadata);
-            metadata.into()
-        };
-        Commit { parent, source, control, created_ms, metadata, applied, snapshot, records, fingerprints }
     }
 
     /// Returns whether snapshots are typed.
@@ -393,7 +392,7 @@ impl ThreadWriter {
                 }
                 return Ok(stored);
             }
-            Writes::AtExit(held) => std::mem::take(held),
+            Writes::AtExit(held) => mem::take(held),
         };
         let Some(UnstoredSuperstep { parent, control, created_ms, metadata, applied, .. }) = held.superstep
         else {
@@ -405,12 +404,13 @@ impl ThreadWriter {
         let snapshot = snapshot(control.step);
         let snapshot = self.made(&snapshot)?;
         self.since_snapshot = SinceSnapshot::taken(&snapshot);
-        let mut new = NewCheckpoint::new(Source::Loop, control, metadata);
-        (new.applied, new.records) = (applied, held.records.into_iter().collect());
-        let commit = self.commit_of(new, parent, created_ms, Some(snapshot));
+        let mut commit = self.new_commit(Source::Loop, control, metadata);
+        (commit.parent, commit.created_ms, commit.snapshot) = (parent, created_ms, Some(snapshot));
+        (commit.applied, commit.records) = (applied, held.records.into_iter().collect());
+        self.add_resumed(&mut commit);
         let id = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
         stored.extend(describe.then(|| described(id, &commit)));
-        self.checkpointer.commit(&self.thread, self.head, commit).await?;
+        self.checkpointer.commit(&self.thread, self.head, *commit).await?;
         self.head = Some(id);
         Ok(stored)
     }

@@ -17,7 +17,7 @@ use superstep_engine::{NodeName, Task};
 use superstep_state::{Panicked, chain};
 use tracing::{Level, Span, field::Empty};
 
-use super::{stop::Stop, task_result::TaskResult};
+use super::superstep::{Stop, TaskResult};
 use crate::{
     RunError, State, Status,
     node::{cx::RunScope, timeout::TimedOut},
@@ -114,10 +114,7 @@ pub(super) fn repeated(node: &NodeName, failed: Task, error: &(dyn Error + 'stat
 
 /// Returns about how many bytes the updates of a checkpoint have; 0 if nothing listens.
 pub(super) fn bytes(applied: &[AppliedTask]) -> usize {
-    match tracing::enabled!(Level::DEBUG) {
-        true => applied.iter().map(|task| task.update.bytes()).sum(),
-        false => 0,
-    }
+    if tracing::enabled!(Level::DEBUG) { applied.iter().map(|task| task.update.bytes()).sum() } else { 0 }
 }
 
 /// Emits that a checkpoint was stored, or is about to be with another durability than `Sync`.

@@ -6,16 +6,15 @@ use superstep_checkpoint::{
     internal::{Cell, best, row_sum, vector_bytes, vector_of},
     store::{Answer, Found, Item, Namespace, NewItem, ReadyQuery, Search, Step, StoreError, Vector, words},
 };
-use tokio_postgres::{Row, types::Type};
+use tokio_postgres::Row;
 
 use super::{
     Stop,
     pgvector::{Pgvector, dimensions},
 };
 use crate::{
-    error::CHECKSUM,
     location::Location,
-    query::{Query, run_all},
+    query::{Param, Query, run_all},
     session::Session,
 };
 
@@ -72,17 +71,13 @@ impl Bounds {
 
     /// Appends the condition that an item `i` is in the scope and alive.
     pub(super) fn select<'q>(&'q self, query: &mut Query<'q>, now_ms: &'q i64) {
-        query.sql("(i.expires_ms IS NULL OR i.expires_ms > ").int(now_ms).sql(")");
+        query.push("(i.expires_ms IS NULL OR i.expires_ms > ?)", &[now_ms]);
         let Some(high) = &self.high else { return };
         // The index has the first bytes.
-        query.sql(" AND substring(i.namespace FROM 1 FOR 128) >= substring(").bytes(&self.low);
-        query.sql(" FROM 1 FOR 128) AND substring(i.namespace FROM 1 FOR 128) <= substring(").bytes(high);
-        query
-            .sql(" FROM 1 FOR 128) AND i.namespace < ")
-            .bytes(high)
-            .sql(" AND (i.namespace = ")
-            .bytes(&self.low);
-        query.sql(" OR i.namespace >= ").bytes(&self.dot).sql(")");
+        let scope = " AND substring(i.namespace FROM 1 FOR 128) >= substring(? FROM 1 FOR 128)
+            AND substring(i.namespace FROM 1 FOR 128) <= substring(? FROM 1 FOR 128)
+            AND i.namespace < ? AND (i.namespace = ? OR i.namespace >= ?)";
+        query.push(scope, &[&self.low, high, high, &self.low, &self.dot]);
     }
 }
 
@@ -212,9 +207,9 @@ impl Items<'_> {
                 Answer::Found(self.load(now_ms, &hits, *refresh).await?)
             }
             Step::List(which) => {
-                let mut query = Query::new();
-                query.sql("SELECT DISTINCT namespace FROM store_items WHERE expires_ms IS NULL OR expires_ms > ").int(&now_ms);
-                let rows = query.rows(self.session.client()).await?;
+                let sql =
+                    "SELECT DISTINCT namespace FROM store_items WHERE expires_ms IS NULL OR expires_ms > $1";
+                let rows = Query::of(sql, &[&now_ms]).rows(self.session.client()).await?;
                 let names = rows.iter().map(|row| Ok(namespace(self.place, row.try_get(0)?)?));
                 Answer::Namespaces(which.pick(names.collect::<Result<Vec<_>, Stop>>()?))
             }
@@ -223,8 +218,7 @@ impl Items<'_> {
 
     /// Removes expired items.
     pub(super) async fn sweep(&self, now_ms: i64) -> Result<usize, Stop> {
-        let mut query = Query::new();
-        query.sql("SELECT id FROM store_items WHERE expires_ms <= ").int(&now_ms);
+        let query = Query::of("SELECT id FROM store_items WHERE expires_ms <= $1", &[&now_ms]);
         let rows = query.rows(self.session.client()).await?;
         let over = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
         self.remove(&over).await?;
@@ -256,10 +250,8 @@ impl Items<'_> {
         if let Some(before) = before {
             self.remove(&vec![before.id]).await?;
         }
-        let mut next = Query::new();
-        next.sql("SELECT nextval('store_puts')");
-        let row = next.rows(self.session.client()).await?;
-        let id = row.first().map_or(Ok(0), |row| row.try_get(0))?;
+        let id =
+            Query::of("SELECT nextval('store_puts')", &[]).only(self.session.client()).await?.try_get(0)?;
         let living = before.filter(|before| before.lives(now_ms));
         let (value, words) = (new.value.to_string(), words(&new.text).collect::<Vec<_>>());
         let vector = new.vector.as_ref().map(vector_bytes);
@@ -277,50 +269,36 @@ impl Items<'_> {
             vector: vector.as_deref(),
             text: &words.join(" "),
         };
-        let sum = row.sum();
-        let mut query = Query::new();
-        query.sql("INSERT INTO store_items (id, namespace, key, created_ms, updated_ms, ttl_ms, expires_ms, words, value, model, ");
-        query
-            .sql("vector, text, checksum) VALUES (")
-            .int(&row.id)
-            .sql(", ")
-            .bytes(&row.namespace)
-            .sql(", ")
-            .bytes(&row.key);
-        query
-            .sql(", ")
-            .int(&row.created_ms)
-            .sql(", ")
-            .int(&row.updated_ms)
-            .sql(", ")
-            .value(&row.ttl_ms, Type::INT8);
-        query
-            .sql(", ")
-            .value(&row.expires_ms, Type::INT8)
-            .sql(", ")
-            .int(&row.words)
-            .sql(", ")
-            .text(&row.value);
-        query
-            .sql(", ")
-            .text(&row.model)
-            .sql(", ")
-            .bytes(&row.vector)
-            .sql(", ")
-            .text(&row.text)
-            .sql(", ")
-            .int(&sum)
-            .sql(")");
+        let ItemRow {
+            created_ms, updated_ms, ttl_ms, expires_ms, words: count, value, model, vector, ..
+        } = &row;
+        let params: [&dyn Param; 13] = [
+            &row.id,
+            &row.namespace,
+            &row.key,
+            created_ms,
+            updated_ms,
+            ttl_ms,
+            expires_ms,
+            count,
+            value,
+            model,
+            vector,
+            &row.text,
+            &row.sum(),
+        ];
+        let sql = "INSERT INTO store_items (id, namespace, key, created_ms, updated_ms, ttl_ms, expires_ms, words, value, model,
+                vector, text, checksum)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+        let query = Query::of(sql, &params);
         query.rows(self.session.client()).await?;
         if let Some(vector) = &new.vector {
             self.index(row.id, vector).await?;
         }
         if !words.is_empty() {
-            let mut query = Query::new();
-            query
-                .sql("INSERT INTO store_words (term, item) SELECT DISTINCT sha256(convert_to(w, 'UTF8')), ")
-                .int(&row.id);
-            query.sql(" FROM unnest(").value(&words, Type::TEXT_ARRAY).sql(") AS w");
+            let sql = "INSERT INTO store_words (term, item)
+                SELECT DISTINCT sha256(convert_to(w, 'UTF8')), $1 FROM unnest($2) AS w";
+            let query = Query::of(sql, &[&row.id, &words]);
             query.rows(self.session.client()).await?;
         }
         Ok(())
@@ -329,21 +307,15 @@ impl Items<'_> {
     /// Returns the row of an item, expired or not.
     async fn find(&self, namespace: &Namespace, key: &str) -> Result<Option<Row>, Stop> {
         let (namespace, key) = (namespace.as_str().as_bytes(), key.as_bytes());
-        let mut query = Query::new();
-        query
-            .sql("SELECT ")
-            .sql(ITEM)
-            .sql(" FROM store_items i WHERE sha256(namespace) = sha256(")
-            .bytes(&namespace);
-        query.sql(") AND sha256(key) = sha256(").bytes(&key).sql(")");
-        Ok(query.row(self.session.client()).await?)
+        let sql = format!(
+            "SELECT {ITEM} FROM store_items i WHERE sha256(namespace) = sha256($1) AND sha256(key) = sha256($2)"
+        );
+        Ok(Query::of(sql, &[&namespace, &key]).row(self.session.client()).await?)
     }
 
     async fn remove(&self, ids: &Vec<i64>) -> Result<(), Stop> {
         for table in ["store_words WHERE item", "store_items WHERE id"] {
-            let mut query = Query::new();
-            query.sql("DELETE FROM ").sql(table).sql(" = ANY(").ints(ids).sql(")");
-            query.rows(self.session.client()).await?;
+            Query::of(format!("DELETE FROM {table} = ANY($1)"), &[ids]).rows(self.session.client()).await?;
         }
         Ok(())
     }
@@ -353,10 +325,9 @@ impl Items<'_> {
         if hits.is_empty() {
             return Ok(Vec::new());
         }
-        let ids = hits.iter().map(|(id, _)| *id).collect();
-        let mut query = Query::new();
-        query.sql("SELECT ").sql(ITEM).sql(" FROM store_items i WHERE id = ANY(").ints(&ids).sql(")");
-        let rows = query.rows(self.session.client()).await?;
+        let ids: Vec<i64> = hits.iter().map(|(id, _)| *id).collect();
+        let sql = format!("SELECT {ITEM} FROM store_items i WHERE id = ANY($1)");
+        let rows = Query::of(sql, &[&ids]).rows(self.session.client()).await?;
         let (mut items, mut refreshed) = (BTreeMap::new(), Vec::new());
         for row in &rows {
             let mut row = ItemRow::read(self.place, row)?;
@@ -369,10 +340,10 @@ impl Items<'_> {
         let updates: Vec<_> = refreshed
             .iter()
             .map(|(id, expires_ms, sum)| {
-                let mut query = Query::new();
-                query.sql("UPDATE store_items SET expires_ms = ").value(expires_ms, Type::INT8);
-                query.sql(", checksum = ").int(sum).sql(" WHERE id = ").int(id);
-                query
+                Query::of(
+                    "UPDATE store_items SET expires_ms = $2, checksum = $3 WHERE id = $1",
+                    &[id, expires_ms, sum],
+                )
             })
             .collect();
         run_all(&updates, self.session.client()).await?;
@@ -437,23 +408,23 @@ impl Items<'_> {
         mut read: impl FnMut(ItemRow<'_>) -> Result<bool, StoreError>,
     ) -> Result<(), Stop> {
         let (bounds, client) = (Bounds::of(search), self.session.client());
-        let mut query = Query::new();
         // The server sorts once.
-        query.sql("DECLARE found NO SCROLL CURSOR FOR SELECT ").sql(ITEM).sql(" FROM store_items i WHERE ");
+        let found = format!("DECLARE found NO SCROLL CURSOR FOR SELECT {ITEM} FROM store_items i WHERE ");
+        let mut query = Query::of(found, &[]);
         bounds.select(&mut query, &now_ms);
         if let Of::Model(model) | Of::Unindexed(Vector { model, .. }, _) = of {
-            query.sql(" AND i.model = ").text(model);
+            query.push(" AND i.model = ?", &[model]);
         }
         let length;
         if let Of::Unindexed(meant, Pgvector { schema, .. }) = of {
             length = dimensions(meant);
-            query.sql(" AND NOT EXISTS (SELECT FROM store_vectors v WHERE v.item = i.id AND ");
-            query.sql(schema).sql(".vector_dims(v.embedding) = ").int(&length).sql(")");
+            let unindexed = format!(
+                " AND NOT EXISTS (SELECT FROM store_vectors v WHERE v.item = i.id AND {schema}.vector_dims(v.embedding) = ?)"
+            );
+            query.push(&unindexed, &[&length]);
         }
-        query.sql(" ORDER BY i.namespace, i.key");
-        query.rows(client).await?;
-        let mut fetch = Query::new();
-        fetch.sql("FETCH 256 FROM found");
+        query.push(" ORDER BY i.namespace, i.key", &[]).rows(client).await?;
+        let fetch = Query::of("FETCH 256 FROM found", &[]);
         'pages: loop {
             let rows = fetch.rows(client).await?;
             for row in &rows {
@@ -484,7 +455,7 @@ fn changed(place: &Location, id: i64) -> StoreError {
         what: format!(
             "the store in database `{place}` is damaged: row {id} of `store_items`; remove it, or restore the database from a backup"
         ),
-        source: Some(CHECKSUM.into()),
+        source: Some(crate::stored::CHECKSUM.into()),
     }
 }
 

@@ -7,7 +7,6 @@
 //! Start at [`Items::pgvector`].
 
 use superstep_checkpoint::store::{Search, StoreError, Vector};
-use tokio_postgres::types::Type;
 
 use super::{
     Stop,
@@ -26,8 +25,7 @@ impl Items<'_> {
         if direction.len() > DIMENSIONS || !direction.iter().all(|x| x.is_finite()) {
             return Ok(None);
         }
-        let mut query = Query::new();
-        query.sql(
+        let sql =
             "SELECT quote_ident(n.nspname), coalesce(has_table_privilege(c.oid, 'SELECT') AND a.attname IS NOT NULL, false),
                 coalesce(has_table_privilege(c.oid, 'INSERT') AND a.attname IS NOT NULL, false),
                 a.attname IS NULL AND (c.oid IS NULL OR pg_has_role(c.relowner, 'USAGE') AND EXISTS (
@@ -37,9 +35,8 @@ impl Items<'_> {
              FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
              LEFT JOIN pg_catalog.pg_class c ON c.oid = to_regclass(quote_ident(current_schema()) || '.store_vectors')
              LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = 'embedding' AND NOT a.attisdropped
-             WHERE e.extname = 'vector' AND has_schema_privilege(n.oid, 'USAGE')",
-        );
-        let Some(row) = query.row(self.session.client()).await? else { return Ok(None) };
+             WHERE e.extname = 'vector' AND has_schema_privilege(n.oid, 'USAGE')";
+        let Some(row) = Query::of(sql, &[]).row(self.session.client()).await? else { return Ok(None) };
         Ok(Some(Pgvector {
             schema: row.try_get(0)?,
             is_readable: row.try_get(1)?,
@@ -64,10 +61,8 @@ impl Items<'_> {
         } else if !is_writable {
             return Ok(());
         }
-        let mut query = Query::new();
-        query.sql("INSERT INTO store_vectors (item, embedding) VALUES (").int(&item).sql(", ");
-        query.value(&vector.direction, Type::FLOAT4_ARRAY).sql("::").sql(&schema).sql(".vector)");
-        query.rows(self.session.client()).await?;
+        let sql = format!("INSERT INTO store_vectors (item, embedding) VALUES ($1, $2::{schema}.vector)");
+        Query::of(sql, &[&item, &vector.direction]).rows(self.session.client()).await?;
         Ok(())
     }
 
@@ -86,24 +81,17 @@ impl Items<'_> {
         }
         let (bounds, client, schema) = (Bounds::of(search), self.session.client(), &pgvector.schema);
         let dimensions = dimensions(meant);
-        let mut query = Query::new();
-        query.sql("DECLARE nearest NO SCROLL CURSOR FOR SELECT ").sql(ITEM);
         // The product of vectors of length 1 is their cosine. It is an error for vectors of another model's length.
-        query.sql(", CASE WHEN ").sql(schema).sql(".vector_dims(v.embedding) = ").int(&dimensions);
-        query.sql(" THEN v.embedding OPERATOR(").sql(schema).sql(".<#>) ");
-        query
-            .value(&meant.direction, Type::FLOAT4_ARRAY)
-            .sql("::")
-            .sql(schema)
-            .sql(".vector END AS distance ");
-        query.sql("FROM store_items i JOIN store_vectors v ON v.item = i.id WHERE ");
+        let nearest = format!(
+            "DECLARE nearest NO SCROLL CURSOR FOR SELECT {ITEM}, CASE WHEN {schema}.vector_dims(v.embedding) = $1
+                 THEN v.embedding OPERATOR({schema}.<#>) $2::{schema}.vector END AS distance
+             FROM store_items i JOIN store_vectors v ON v.item = i.id
+             WHERE i.model = $3 AND {schema}.vector_dims(v.embedding) = $1 AND "
+        );
+        let mut query = Query::of(nearest, &[&dimensions, &meant.direction, &meant.model]);
         bounds.select(&mut query, &now_ms);
-        query.sql(" AND i.model = ").text(&meant.model);
-        query.sql(" AND ").sql(schema).sql(".vector_dims(v.embedding) = ").int(&dimensions);
-        query.sql(" ORDER BY distance");
-        query.rows(client).await?;
-        let mut fetch = Query::new();
-        fetch.sql("FETCH 256 FROM nearest");
+        query.push(" ORDER BY distance", &[]).rows(client).await?;
+        let fetch = Query::of("FETCH 256 FROM nearest", &[]);
         let tolerance = tolerance(meant.direction.len());
         let (mut near, mut last) = (Vec::new(), f64::INFINITY);
         'pages: loop {

@@ -6,7 +6,6 @@ use superstep_checkpoint::{
     internal::{self, ranked},
     store::{MAX_CANDIDATES, Scope, Search, Words, finding},
 };
-use tokio_postgres::types::Type;
 
 use super::{
     Stop,
@@ -37,22 +36,20 @@ impl Items<'_> {
 
     /// Returns the number of live items in the scope, and of their words.
     async fn scope(&self, now_ms: i64, bounds: &Bounds) -> Result<Scope, Stop> {
-        let mut query = Query::new();
-        query.sql("SELECT count(*), coalesce(sum(i.words), 0)::bigint FROM store_items i WHERE ");
+        let sql = "SELECT count(*), coalesce(sum(i.words), 0)::bigint FROM store_items i WHERE ";
+        let mut query = Query::of(sql, &[]);
         bounds.select(&mut query, &now_ms);
-        let rows = query.rows(self.session.client()).await?;
-        let count = |column: usize| rows.first().map_or(Ok(0_i64), |row| row.try_get(column));
-        Ok(Scope { items: unsigned(count(0)?), words: unsigned(count(1)?) })
+        let row = query.only(self.session.client()).await?;
+        Ok(Scope { items: unsigned(row.try_get(0)?), words: unsigned(row.try_get(1)?) })
     }
 
     /// Returns the number of live items in the scope with each word.
     async fn having(&self, now_ms: i64, bounds: &Bounds, terms: &[String]) -> Result<Vec<u64>, Stop> {
-        let mut query = Query::new();
-        query.sql("SELECT w.nth, count(*) FROM unnest(").value(&terms, Type::TEXT_ARRAY);
-        query.sql(") WITH ORDINALITY AS w (term, nth) JOIN store_words s ON s.term = sha256(convert_to(w.term, 'UTF8')) ");
-        query.sql("JOIN store_items i ON i.id = s.item WHERE ");
+        let sql = "SELECT w.nth, count(*) FROM unnest($1) WITH ORDINALITY AS w (term, nth)
+            JOIN store_words s ON s.term = sha256(convert_to(w.term, 'UTF8')) JOIN store_items i ON i.id = s.item WHERE ";
+        let mut query = Query::of(sql, &[&terms]);
         bounds.select(&mut query, &now_ms);
-        query.sql(" GROUP BY w.nth");
+        query.push(" GROUP BY w.nth", &[]);
         let mut having = vec![0; terms.len()];
         for row in query.rows(self.session.client()).await? {
             let (nth, count): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
@@ -74,17 +71,14 @@ impl Items<'_> {
     ) -> Result<Vec<Candidate>, Stop> {
         let wanted: Vec<&str> = finding.iter().map(|term| terms[*term].as_str()).collect();
         let most = i64::try_from(MAX_CANDIDATES).unwrap_or(i64::MAX);
-        let mut query = Query::new();
-        query
-            .sql("SELECT ")
-            .sql(ITEM)
-            .sql(" FROM store_items i WHERE i.id IN (SELECT DISTINCT s.item FROM unnest(");
-        query
-            .value(&wanted, Type::TEXT_ARRAY)
-            .sql(") AS w JOIN store_words s ON s.term = sha256(convert_to(w, 'UTF8')) ");
-        query.sql("JOIN store_items i ON i.id = s.item WHERE ");
+        let sql = format!(
+            "SELECT {ITEM} FROM store_items i WHERE i.id IN (
+                 SELECT DISTINCT s.item FROM unnest($1) AS w JOIN store_words s ON s.term = sha256(convert_to(w, 'UTF8'))
+                 JOIN store_items i ON i.id = s.item WHERE "
+        );
+        let mut query = Query::of(sql, &[&wanted]);
         bounds.select(&mut query, &now_ms);
-        query.sql(" ORDER BY s.item DESC LIMIT ").int(&most).sql(")");
+        query.push(" ORDER BY s.item DESC LIMIT ?)", &[&most]);
         let mut found = Vec::new();
         for row in query.rows(self.session.client()).await? {
             let row = ItemRow::read(self.place, &row)?;

@@ -8,7 +8,7 @@ use superstep_checkpoint::{
     store::{Item, Namespace, StoreError, Vector},
 };
 
-use crate::{error::CHECKSUM, location::Location};
+use crate::{location::Location, stored::CHECKSUM};
 
 /// The columns of an [`item`].
 pub(super) const ITEM: &str = "namespace, key, created_ms, updated_ms, expires_ms, value";

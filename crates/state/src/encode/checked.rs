@@ -9,7 +9,6 @@
 use std::{
     cell::{Cell, RefCell},
     fmt,
-    sync::LazyLock,
 };
 
 use serde::{
@@ -21,7 +20,6 @@ use serde::{
 };
 use serde_json::{Error, Value};
 
-use super::quote::quote;
 use crate::{RawJson, fingerprint::exact_of};
 
 /// The maximum nesting of lists and objects in a stored value: a list of numbers is one level.
@@ -77,14 +75,7 @@ pub(super) fn serialize<S: Serializer<Error = Error>>(
     mode: Mode,
     value: impl FnOnce(Checked<'_, S>) -> Result<S::Ok, Error>,
 ) -> Result<(S::Ok, bool), Unstorable> {
-    serialize_noting(serializer, Notes::new(mode), value)
-}
-
-fn serialize_noting<S: Serializer<Error = Error>>(
-    serializer: S,
-    notes: Notes,
-    value: impl FnOnce(Checked<'_, S>) -> Result<S::Ok, Error>,
-) -> Result<(S::Ok, bool), Unstorable> {
+    let notes = Notes::new(mode);
     let done =
         value(Checked { inner: serializer, notes: &notes, depth: 0, nesting: 0, place: Position::Plain });
     let mut path = notes.path.into_inner();
@@ -113,9 +104,8 @@ pub(super) fn write_with<'w>(
     written: &'w mut Vec<u8>,
     value: impl FnOnce(Checked<'_, Writer<'_, 'w>>) -> Result<(), Error>,
 ) -> Result<bool, Unstorable> {
-    let notes = Notes { quoted: WRITES_QUOTED.then(RefCell::default), ..Notes::new(mode) };
     let written = &mut serde_json::Serializer::new(written);
-    serialize_noting(written, notes, value).map(|((), doubtful)| doubtful)
+    serialize(written, mode, value).map(|((), doubtful)| doubtful)
 }
 
 /// Returns the JSON of a value that can be read back as an equal value.
@@ -210,8 +200,6 @@ struct Notes {
     doubtful: Cell<bool>,
     /// The path from an error up to the root, innermost step first.
     path: RefCell<Vec<String>>,
-    /// The buffer of long texts; `None` if the serializer itself writes them.
-    quoted: Option<RefCell<String>>,
 }
 
 impl Notes {
@@ -222,7 +210,7 @@ impl Notes {
             Mode::Folded => MAX_FOLDED,
         };
         let (doubtful, path) = (Cell::new(false), RefCell::default());
-        Self { strict: mode == Mode::Strict, levels, doubtful, path, quoted: None }
+        Self { strict: mode == Mode::Strict, levels, doubtful, path }
     }
 
     /// Adds a step to the path of an error.
@@ -246,28 +234,6 @@ enum Position {
 
 /// The beginning of the names by which serde identifies types that are written as their text.
 const AS_TEXT: &str = "$serde_json::private::";
-
-/// The name by which serde identifies a [`RawValue`](serde_json::value::RawValue).
-const RAW: &str = "$serde_json::private::RawValue";
-
-/// A JSON text that `serde_json` writes as it is, like a [`RawValue`](serde_json::value::RawValue), which cannot be created
-/// without parsing.
-struct Quoted<'a>(&'a str);
-
-impl Serialize for Quoted<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut raw = serializer.serialize_struct(RAW, 1)?;
-        raw.serialize_field(RAW, self.0)?;
-        raw.end()
-    }
-}
-
-/// `true` if this version of `serde_json` does so. Otherwise it writes all texts itself.
-pub(super) static WRITES_QUOTED: LazyLock<bool> =
-    LazyLock::new(|| serde_json::to_string(&Quoted("\"a\"")).is_ok_and(|json| json == "\"a\""));
-
-/// The length from which a text is quoted here: `serde_json` looks up each byte in a table.
-const LONG: usize = 24;
 
 /// A serializer that delegates to another one and checks that the values can be read back.
 #[derive(Clone, Copy)]
@@ -403,14 +369,7 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
             self.check(self.depth + depth_of(value))?;
             return self.inner.serialize_str(value);
         }
-        match &self.notes.quoted {
-            Some(quoted) if value.len() >= LONG => {
-                let mut quoted = quoted.borrow_mut();
-                quote(value, &mut quoted);
-                Quoted(&quoted).serialize(self.inner)
-            }
-            _ => self.inner.serialize_str(value),
-        }
+        self.inner.serialize_str(value)
     }
 
     fn serialize_f32(self, value: f32) -> Result<S::Ok, S::Error> {

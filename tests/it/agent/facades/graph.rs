@@ -31,7 +31,7 @@ fn a_result_has_a_reply_and_metadata() {
 fn a_stream_has_the_base_events_in_their_order() {
     let (made, _) = both(&[echo(1), txt("done")], async |asked: Asked| {
         let agent = asked.agent.config(ReactConfig::graph(5)).build().unwrap();
-        let mut stream = agent.without_thread().ask_stream("go", [StreamMode::Custom]);
+        let mut stream = agent.without_thread().stream(agent.input("go"), [StreamMode::Custom]);
         let mut events: Vec<Value> = Vec::new();
         while let Some(event) = stream.next().await {
             if let Event::Custom { name, data, .. } = event {

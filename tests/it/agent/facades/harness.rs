@@ -221,7 +221,7 @@ fn exhausted_retries_are_reported_once_then_an_error_and_the_thread_continues() 
         assert!(matches!(failed, FacadeError::Model(error) if error.status == Some(503)));
         let contexts: Vec<String> =
             errors.lock().unwrap().iter().map(|(context, _)| context.clone()).collect();
-        (contexts, agent.agent().thread("t").resume().await.unwrap().final_reply)
+        (contexts, agent.agent().thread("t").resume().await.unwrap().text)
     });
     assert_eq!((made, sent.requests), ((vec!["llm".to_owned()], "here I am".to_owned()), 5));
 }

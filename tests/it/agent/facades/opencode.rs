@@ -114,7 +114,7 @@ fn exhausted_retries_are_an_error_and_the_thread_continues() {
         let mut react = ReactLoop::new(AiClient::new(agent.clone()));
         let failed = told(react.run_with("go", t()).await);
         let resumed = agent.build().unwrap().thread("t").resume().await.unwrap();
-        (failed, resumed.final_reply)
+        (failed, resumed.text)
     });
     assert_eq!((made, sent.requests), ((Err(Some(503)), "here I am".to_owned()), 4));
 }

@@ -193,8 +193,11 @@ impl Life<'_> {
         if !head.next.is_empty() || of_the_user.count() > at {
             return self.resumed(config()).await;
         }
-        let stream =
-            self.agent.thread("t").clock(TokioClock::starting_at(0)).ask_stream(text, [StreamMode::Custom]);
+        let stream = self
+            .agent
+            .thread("t")
+            .clock(TokioClock::starting_at(0))
+            .stream(self.agent.input(text), [StreamMode::Custom]);
         let outcome = stream.outcome().await?;
         Ok((outcome.status, questions(outcome.interrupts)))
     }

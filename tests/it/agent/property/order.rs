@@ -202,7 +202,7 @@ async fn live(case: &Case) -> (Reply, Kit, bool) {
             config = is_there.then(t);
             continue;
         };
-        if reply.outcome != Some(AgentOutcome::AwaitingApproval) {
+        if reply.outcome != AgentOutcome::AwaitingApproval {
             return (reply, kit, crashed);
         }
         let waits = |id: &str| reply.interrupts.iter().any(|asked| asked.key == id);
@@ -217,7 +217,7 @@ async fn live(case: &Case) -> (Reply, Kit, bool) {
 fn holds(case: &Case) {
     paused(async {
         let (reply, kit, crashed) = live(case).await;
-        assert_eq!((reply.outcome, reply.final_reply.as_str()), (Some(AgentOutcome::Completed), "ok"));
+        assert_eq!((reply.outcome, reply.text.as_str()), (AgentOutcome::Completed, "ok"));
         let ran = ran(&kit);
         for (nth, call) in ran.iter().enumerate() {
             let early = ran[..nth].iter().find(|earlier| case.follows(*call, **earlier));

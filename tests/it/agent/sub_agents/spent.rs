@@ -70,7 +70,7 @@ async fn usage_before_a_question_counts_if_the_time_is_over_after_the_answer() {
     let asked = open().thread("t").ask("go").await.unwrap();
     let answers = Answers::new().answer(asked.interrupts[0].id.as_str(), Approval::Approve);
     let reply = open().thread("t").answers(answers).resume().await.unwrap();
-    assert!(reply.final_reply.contains("timed out after 40 ms"), "{}", reply.final_reply);
+    assert!(reply.text.contains("timed out after 40 ms"), "{}", reply.text);
     assert_eq!((digger.asked(), reply.usage), (2, of(4)));
 }
 
@@ -94,12 +94,12 @@ async fn no_clock_ends_a_sub_agent_that_waits_for_an_answer_while_another_one_wo
         let agent = agent.sub_agent(sub("asker", self::agent(&asker, &kit, &["send"])));
         let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
         let asked = agent.thread("t").clock(TokioClock::starting_at(0)).ask("go").await.unwrap();
-        assert_eq!((asked.outcome, asked.interrupts.len()), (Some(AgentOutcome::AwaitingApproval), 1));
+        assert_eq!((asked.outcome, asked.interrupts.len()), (AgentOutcome::AwaitingApproval, 1));
         let answers = Answers::new().answer(asked.interrupts[0].id.as_str(), Approval::Approve);
         let reply =
             agent.thread("t").clock(TokioClock::starting_at(0)).answers(answers).resume().await.unwrap();
         let state = agent.graph().thread("t").state().await.unwrap().values;
-        assert!(reply.final_reply.starts_with("boss: asker: sent, "), "{}", reply.final_reply);
+        assert!(reply.text.starts_with("boss: asker: sent, "), "{}", reply.text);
         assert!(state.tool_result_history[1].contains(result), "{:?}", state.tool_result_history);
         assert_eq!((kit.n("send"), kit.n("slow")), (1, 1));
     }

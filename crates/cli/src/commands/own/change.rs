@@ -1,4 +1,4 @@
-//! `fork`, `edit` and `db`: changes of threads of one's own graphs, without a run.
+//! `fork` and `edit`: changes of threads of one's own graphs, without a run.
 
 use serde_json::json;
 use superstep::{CheckpointId, RunError, ThreadId, thread::AsNode};
@@ -6,11 +6,9 @@ use superstep::{CheckpointId, RunError, ThreadId, thread::AsNode};
 use crate::{
     args::{
         own::{EditArgs, ForkArgs},
-        shared::OwnDatabaseArgs,
-        storage::{DbCheckArgs, DbCommand, DbPruneArgs},
+        shared::Locate,
     },
-    commands::{db, keys, thread_admin::keep},
-    config::location::Location,
+    commands::program_graphs::{Graphs, find},
     graphs::graph_set::GraphSet,
     output::{
         exit::{Exit, Failure},
@@ -22,11 +20,11 @@ use crate::{
 };
 
 /// Makes a copy of a checkpoint the newest one, of the thread or of a copy of it.
-pub(crate) async fn fork(args: ForkArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn fork(args: ForkArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let ForkArgs { at, new, thread } = args;
     let (name, at) = (&thread.name, CheckpointId(at));
-    let location = Location::of_program(program, thread.database.db)?;
-    let mut owned = graphs.owned(location.existing(name)?, name, None, || location.unknown(name)).await?;
+    let location = thread.database.location.locate(graphs.program())?;
+    let mut owned = find(graphs, &location, name, None).await?;
     // Nothing is copied for a checkpoint that does not exist.
     if owned.store.load(&owned.name, Some(at)).await?.is_none() {
         return Err(RunError::UnknownCheckpoint { thread: owned.name, checkpoint: at }.into());
@@ -59,41 +57,13 @@ pub(crate) async fn fork(args: ForkArgs, program: &str, graphs: &GraphSet) -> Re
     ))
 }
 
-/// Runs a command for a whole database.
-pub(crate) async fn db(
-    command: DbCommand<OwnDatabaseArgs>,
-    program: &str,
-    graphs: &GraphSet,
-) -> Result<Exit, Failure> {
-    let location = |args: &OwnDatabaseArgs| Location::of_program(program, args.db.clone());
-    match command {
-        DbCommand::Check(DbCheckArgs { trust, database }) => {
-            db::check(graphs, &location(&database)?, trust, database.json).await
-        }
-        DbCommand::Stats(args) => db::stats(&location(&args)?, args.json).await,
-        DbCommand::Migrate(args) => db::migrate(&location(&args)?, args.json).await,
-        DbCommand::Vacuum(args) => db::vacuum(&location(&args)?, args.json).await,
-        DbCommand::Key => keys::key(),
-        DbCommand::Rekey(args) => keys::rekey(&location(&args)?, args.json).await,
-        DbCommand::Prune(DbPruneArgs { keep: retained, yes, database }) => {
-            let location = location(&database)?;
-            db::prune(&location, (yes, database.json), async |store, thread| {
-                let unknown = || location.unknown(thread.as_str());
-                let owned = graphs.owned(store, thread.as_str(), None, unknown).await?;
-                Ok(owned.open().prune(keep(&retained)).await?)
-            })
-            .await
-        }
-    }
-}
-
 /// Stores an update of the state.
-pub(crate) async fn edit(args: EditArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn edit(args: EditArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let EditArgs { update, node, thread } = args;
     let update = read_json("update", &update)?;
     let name = &thread.name;
-    let location = Location::of_program(program, thread.database.db)?;
-    let mut owned = graphs.owned(location.existing(name)?, name, None, || location.unknown(name)).await?;
+    let location = thread.database.location.locate(graphs.program())?;
+    let mut owned = find(graphs, &location, name, None).await?;
     owned.graph.check("update", &update)?;
     let nodes = owned.graph.nodes();
     if let Some(node) = node.as_deref().filter(|node| !node.starts_with("__")) {

@@ -3,39 +3,46 @@
 use superstep::{Interrupt, ThreadId, worker::Jobs};
 
 use crate::{
-    args::jobs::{
-        JobAnswerArgs, JobResumeArgs, JobRunArgs, JobsCommand, OwnScheduleAddArgs, ScheduleCommand, SendArgs,
+    args::{
+        jobs::{
+            JobAnswerArgs, JobResumeArgs, JobRunArgs, JobsCommand, OwnScheduleAddArgs, ScheduleCommand,
+            SendArgs,
+        },
+        shared::Locate,
     },
-    commands::{jobs, own::run::check_key, schedules},
-    config::location::Location,
+    commands::{
+        jobs,
+        own::run::check_key,
+        program_graphs::{Graphs, find},
+        schedules,
+    },
     graphs::graph_set::GraphSet,
     output::exit::{Exit, Failure},
     session::{randomness::fresh_thread, stdin::read_json},
 };
 
 /// Sends, lists and changes jobs.
-pub(crate) async fn jobs(command: JobsCommand, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let of_program = |database| Location::of_program(program, database);
+pub(crate) async fn jobs(command: JobsCommand, graphs: &GraphSet) -> Result<Exit, Failure> {
     match command {
-        JobsCommand::Run(args) => run(args, program, graphs).await,
-        JobsCommand::Resume(args) => resume(args, program, graphs).await,
-        JobsCommand::Answer(args) => answer(args, program, graphs).await,
-        JobsCommand::List(args) => jobs::list(args, of_program).await,
-        JobsCommand::Retry(args) => jobs::retry(args, of_program).await,
-        JobsCommand::Cancel(args) => jobs::cancel(args, of_program).await,
-        JobsCommand::Schedule(ScheduleCommand::Add(args)) => add(args, program, graphs).await,
+        JobsCommand::Run(args) => run(args, graphs).await,
+        JobsCommand::Resume(args) => resume(args, graphs).await,
+        JobsCommand::Answer(args) => answer(args, graphs).await,
+        JobsCommand::List(args) => jobs::list(args, graphs.program()).await,
+        JobsCommand::Retry(args) => jobs::retry(args, graphs.program()).await,
+        JobsCommand::Cancel(args) => jobs::cancel(args, graphs.program()).await,
+        JobsCommand::Schedule(ScheduleCommand::Add(args)) => add(args, graphs).await,
         JobsCommand::Schedule(ScheduleCommand::Stored(command)) => {
-            schedules::change(command, of_program).await
+            schedules::change(command, graphs.program()).await
         }
     }
 }
 
-async fn run(args: JobRunArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+async fn run(args: JobRunArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let JobRunArgs { graph, input, thread, send: SendArgs { order, trust } } = args;
     let graph = graphs.named(graph.as_deref())?;
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
     graph.check("input", &input)?;
-    let location = Location::of_program(program, order.database.db.clone())?;
+    let location = order.database.location.clone().locate(graphs.program())?;
     let options = location.queue_of_inputs()?;
     let named = thread.map(ThreadId::from);
     let store = location.open_own(named.as_ref(), trust).await?;
@@ -47,22 +54,22 @@ async fn run(args: JobRunArgs, program: &str, graphs: &GraphSet) -> Result<Exit,
     jobs::send(queue.run(graph.name(), &thread, &input), &thread, &order).await
 }
 
-async fn resume(args: JobResumeArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+async fn resume(args: JobResumeArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let JobResumeArgs { thread: name, send: SendArgs { order, trust } } = args;
-    let location = Location::of_program(program, order.database.db.clone())?;
+    let location = order.database.location.clone().locate(graphs.program())?;
     let options = location.queue()?;
-    let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
+    let owned = find(graphs, &location, &name, None).await?;
     location.open_own(Some(&owned.name), trust).await?;
     let queue = Jobs::open(options).await?;
     jobs::send(queue.resume(owned.graph.name(), &owned.name), &owned.name, &order).await
 }
 
-async fn answer(args: JobAnswerArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+async fn answer(args: JobAnswerArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let JobAnswerArgs { thread: name, question: key, value, send: SendArgs { order, trust } } = args;
     let value = read_json("answer", &value)?;
-    let location = Location::of_program(program, order.database.db.clone())?;
+    let location = order.database.location.clone().locate(graphs.program())?;
     let options = location.queue_of_inputs()?;
-    let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
+    let owned = find(graphs, &location, &name, None).await?;
     let snapshot = owned.open().state().await?;
     let interrupts: Vec<&Interrupt> = snapshot.interrupts().collect();
     check_key(&name, &key, &interrupts)?;
@@ -76,12 +83,12 @@ async fn answer(args: JobAnswerArgs, program: &str, graphs: &GraphSet) -> Result
 }
 
 /// Stores a schedule of a graph.
-async fn add(args: OwnScheduleAddArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+async fn add(args: OwnScheduleAddArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnScheduleAddArgs { times, graph, input } = args;
     let graph = graphs.named(graph.as_deref())?;
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
     graph.check("input", &input)?;
-    let location = Location::of_program(program, times.database.db.clone())?;
+    let location = times.database.location.clone().locate(graphs.program())?;
     // The threads of its jobs are new ones of this database.
     location.open_own(None, false).await?;
     schedules::add(times, graph.name(), &input, &location).await

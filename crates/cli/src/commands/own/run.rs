@@ -4,7 +4,11 @@ use superstep::{CheckpointId, Interrupt, OnExisting, OnUnfinished, ThreadId};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::own::{AnswerArgs, OwnResumeArgs, OwnRunArgs, OwnTurnArgs},
+    args::{
+        own::{AnswerArgs, OwnResumeArgs, OwnRunArgs, OwnTurnArgs},
+        shared::Locate,
+    },
+    commands::program_graphs::{Graphs, find},
     config::location::Location,
     graphs::{any_thread::AnyThread, graph_set::GraphSet},
     output::{
@@ -20,7 +24,7 @@ use crate::{
 };
 
 /// Runs a graph on an input.
-pub(crate) async fn run(args: OwnRunArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: OwnRunArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnRunArgs { graph, input, thread, from, new, discard, turn } = args;
     let graph = graphs.named(graph.as_deref())?;
     let is_unread = input.is_none() && is_piped();
@@ -30,7 +34,7 @@ pub(crate) async fn run(args: OwnRunArgs, program: &str, graphs: &GraphSet) -> R
     if is_unread {
         print_note("the piped input is not read; add `--input -` to read it");
     }
-    let location = Location::of_program(program, turn.database.db.clone())?;
+    let location = turn.database.location.clone().locate(graphs.program())?;
     let is_fresh = thread.is_none();
     let named = thread.map(ThreadId::from);
     let (store, trusted) = location.open_to_run(named.as_ref(), turn.trust).await?;
@@ -53,11 +57,11 @@ pub(crate) async fn run(args: OwnRunArgs, program: &str, graphs: &GraphSet) -> R
 }
 
 /// Resumes the pending tasks of a thread.
-pub(crate) async fn resume(args: OwnResumeArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn resume(args: OwnResumeArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnResumeArgs { thread: name, from, turn } = args;
-    let location = Location::of_program(program, turn.database.db.clone())?;
+    let location = turn.database.location.clone().locate(graphs.program())?;
     let at = from.map(CheckpointId);
-    let owned = graphs.owned(location.existing(&name)?, &name, at, || location.unknown(&name)).await?;
+    let owned = find(graphs, &location, &name, at).await?;
     let snapshot = owned.open_at(at).state().await?;
     if snapshot.next.is_empty() {
         let what = match at {
@@ -82,11 +86,11 @@ pub(crate) async fn resume(args: OwnResumeArgs, program: &str, graphs: &GraphSet
 }
 
 /// Answers a question and resumes the thread.
-pub(crate) async fn answer(args: AnswerArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn answer(args: AnswerArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let AnswerArgs { thread: name, key, value, turn } = args;
     let value = read_json("answer", &value)?;
-    let location = Location::of_program(program, turn.database.db.clone())?;
-    let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
+    let location = turn.database.location.clone().locate(graphs.program())?;
+    let owned = find(graphs, &location, &name, None).await?;
     let snapshot = owned.open().state().await?;
     check_key(&name, &key, &snapshot.interrupts().collect::<Vec<_>>())?;
     let (store, trusted) = location.open_to_run(Some(&owned.name), turn.trust).await?;

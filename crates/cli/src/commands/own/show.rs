@@ -1,4 +1,4 @@
-//! `state`, `history`, `diff`, `watch`, `draw` and `replay`: inspection of threads of one's own graphs.
+//! `state`, `draw`, `schema` and `replay`: inspection of threads of one's own graphs.
 
 use std::sync::Arc;
 
@@ -8,23 +8,19 @@ use superstep::{CheckpointId, Checkpointer, ThreadId};
 
 use crate::{
     args::{
-        own::{
-            OwnDiffArgs, OwnDrawArgs, OwnHistoryArgs, OwnReplayArgs, OwnStateArgs, OwnThreadArgs, SchemaArgs,
-        },
-        shared::ReplayedArgs,
+        own::{OwnDrawArgs, OwnReplayArgs, SchemaArgs},
+        shared::{DbArgs, Locate, ReplayedArgs, StateArgs},
     },
     commands::{
-        diff::{ComparedState, diff_of},
+        program_graphs::{Graphs, find, find_in},
         replay::{
             all::{Cases, Replayer},
             ended, named,
             report::{accepting, line_of, text_of},
             review::review,
         },
-        show::{history_of, print_drawing},
-        watch::{Watched, watch_of},
+        show::print_drawing,
     },
-    config::location::Location,
     graphs::{
         any_graph::SchemaOf,
         any_thread::{AnySnapshot, ReplayRange},
@@ -35,15 +31,15 @@ use crate::{
         table::{lines, print, time},
         text::printable_line,
     },
-    session::own_run::{pretty, question_text, questions},
+    session::own_run::{pretty, question_text},
 };
 
 /// Shows a thread at a checkpoint.
-pub(crate) async fn state(args: OwnStateArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn state(args: StateArgs<DbArgs>, graphs: &GraphSet) -> Result<Exit, Failure> {
     let (name, database) = (&args.thread.name, args.thread.database);
-    let location = Location::of_program(program, database.db)?;
+    let location = database.location.locate(graphs.program())?;
     let at = args.at.map(CheckpointId);
-    let owned = graphs.owned(location.existing(name)?, name, at, || location.unknown(name)).await?;
+    let owned = find(graphs, &location, name, at).await?;
     let snapshot = owned.open_at(at).state().await?;
     let AnySnapshot { values, next, tasks, checkpoint } = &snapshot;
     let Some(meta) = checkpoint else { return Err(location.unknown(name)) };
@@ -89,46 +85,13 @@ pub(crate) async fn state(args: OwnStateArgs, program: &str, graphs: &GraphSet) 
     print(&format!("{text}\n{}\n", pretty(values)))
 }
 
-/// Shows the checkpoints of a thread.
-pub(crate) async fn history(args: OwnHistoryArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let OwnHistoryArgs { limit, thread } = args;
-    let location = Location::of_program(program, thread.database.db)?;
-    let unknown = || location.unknown(&thread.name);
-    let owned = graphs.owned(location.existing(&thread.name)?, &thread.name, None, unknown).await?;
-    history_of(owned.store, &**owned.graph, owned.options, limit, thread.database.json).await
-}
-
-/// Compares two states.
-pub(crate) async fn diff(args: OwnDiffArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let location = Location::of_program(program, args.database.db)?;
-    let side = async |name: &str, at: Option<CheckpointId>| {
-        let unknown = || location.unknown(name);
-        let owned = graphs.owned(location.existing(name)?, name, at, unknown).await?;
-        ComparedState::new(name, owned.open_at(at).state().await?, unknown)
-    };
-    diff_of(args.states, side, args.database.json).await
-}
-
-/// Follows a thread.
-pub(crate) async fn watch(args: OwnThreadArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let OwnThreadArgs { name, database } = args;
-    let location = Location::of_program(program, database.db)?;
-    let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
-    let waits = |snapshot: &AnySnapshot| {
-        let interrupts: Vec<_> = snapshot.interrupts().cloned().collect();
-        questions(&location, &owned.name, &interrupts)
-    };
-    let (store, graph, options) = (owned.store.clone(), &**owned.graph, owned.options.clone());
-    watch_of(Watched { store, graph, options, location: &location, json: database.json }, waits).await
-}
-
 /// Draws a graph, or the path of a thread.
-pub(crate) async fn draw(args: OwnDrawArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn draw(args: OwnDrawArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let drawing = match &args.thread {
         None => graphs.named(args.graph.as_deref())?.drawing(),
         Some(name) => {
-            let location = Location::of_program(program, args.db)?;
-            let owned = graphs.owned(location.existing(name)?, name, None, || location.unknown(name)).await?;
+            let location = args.location.locate(graphs.program())?;
+            let owned = find(graphs, &location, name, None).await?;
             owned.open().drawing().await?
         }
     };
@@ -142,10 +105,10 @@ pub(crate) fn schema(args: &SchemaArgs, graphs: &GraphSet) -> Result<Exit, Failu
 }
 
 /// Replays one thread or many, and reports the results.
-pub(crate) async fn replay(args: OwnReplayArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn replay(args: OwnReplayArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnReplayArgs { cases, live, trust, database } = args;
     let ReplayedArgs { target, all, review: reviews, accept, from, to, strict } = cases;
-    let location = Location::of_program(program, database.db)?;
+    let location = database.location.locate(graphs.program())?;
     if all || reviews || accept {
         let (is_own, is_text) = (|name: &str| graphs.has(name), target.is_some());
         if is_text && !trust {
@@ -156,7 +119,7 @@ pub(crate) async fn replay(args: OwnReplayArgs, program: &str, graphs: &GraphSet
         }
         let location = &location;
         let owned = async |store: Arc<dyn Checkpointer>, thread: &ThreadId| {
-            graphs.owned(store, thread.as_str(), None, || location.unknown(thread.as_str())).await
+            find_in(graphs, store, thread, None).await?.ok_or_else(|| location.unknown(thread.as_str()))
         };
         let owned = &owned;
         let replay = |store: Arc<dyn Checkpointer>, thread: ThreadId| {
@@ -176,13 +139,14 @@ pub(crate) async fn replay(args: OwnReplayArgs, program: &str, graphs: &GraphSet
         let how = &accepting(location, target.as_deref(), "THREAD");
         let replayer =
             Replayer { is_own: &is_own, replay: &replay, rerecord: &rerecord, accept: how, json, strict };
-        return match all {
-            true => Cases::of(location, target.as_deref())?.replay(&replayer).await,
-            false => review(location, target.as_deref(), accept, &replayer).await,
+        return if all {
+            Cases::of(location, target.as_deref())?.replay(&replayer).await
+        } else {
+            review(location, target.as_deref(), accept, &replayer).await
         };
     }
     let name = &named(target)?;
-    let mut owned = graphs.owned(location.existing(name)?, name, None, || location.unknown(name)).await?;
+    let mut owned = find(graphs, &location, name, None).await?;
     // The nodes run, and what they do besides their recorded effects is done again.
     location.check_own(&*owned.store, &owned.name, trust).await?.begins_run()?;
     if !live.is_empty() {
@@ -190,9 +154,10 @@ pub(crate) async fn replay(args: OwnReplayArgs, program: &str, graphs: &GraphSet
     }
     let range = ReplayRange { from: from.map(CheckpointId), to: to.map(CheckpointId), live };
     let replayed = owned.open().replay(range).await?;
-    match database.json {
-        true => print(&lines([line_of(name, &replayed)]))?,
-        false => print(&text_of(&replayed, &accepting(&location, None, name)))?,
-    };
+    print(&if database.json {
+        lines([line_of(name, &replayed)])
+    } else {
+        text_of(&replayed, &accepting(&location, None, name))
+    })?;
     ended(name, &replayed, strict)
 }

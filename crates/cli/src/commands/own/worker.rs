@@ -5,21 +5,24 @@ use std::{future::ready, sync::Arc};
 use superstep::{ThreadId, worker::Jobs};
 
 use crate::{
-    args::jobs::WorkerArgs,
-    commands::worker::{new_worker, work},
-    config::location::Location,
+    args::{jobs::WorkerArgs, shared::Locate},
+    commands::{
+        program_graphs::Graphs,
+        worker::{new_worker, work},
+    },
     graphs::graph_set::GraphSet,
     output::exit::{Exit, Failure},
 };
 
 /// Runs jobs until a signal, or until none is due.
-pub(crate) async fn worker(args: WorkerArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let WorkerArgs { graphs: named, limit, runs, trust, quiet, db } = args;
-    let location = Arc::new(Location::of_program(program, db)?);
+pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let WorkerArgs { graphs: named, limit, runs, trust, quiet, location } = args;
+    let location = Arc::new(location.locate(graphs.program())?);
     let options = location.queue()?;
-    let chosen = match named.is_empty() {
-        true => graphs.all().to_vec(),
-        false => named.iter().map(|name| graphs.named(Some(name)).cloned()).collect::<Result<_, _>>()?,
+    let chosen = if named.is_empty() {
+        graphs.all().to_vec()
+    } else {
+        named.iter().map(|name| graphs.named(Some(name)).cloned()).collect::<Result<_, _>>()?
     };
     let mut limits = Vec::new();
     for (graph, runs) in limit {

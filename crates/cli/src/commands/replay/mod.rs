@@ -22,11 +22,11 @@ use self::{
     review::review,
     turns::Turns,
 };
+use crate::config::{names::thread_name, settings::Given};
 use crate::{
     args::{
         command_line::ReplayArgs,
-        shared::{DatabaseArgs, ReplayedArgs, TurnArgs},
-        values::thread_name,
+        shared::{AGENT, DatabaseArgs, Locate, ReplayedArgs, TurnArgs},
     },
     config::location::Location,
     output::{
@@ -49,11 +49,19 @@ async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, 
     let ReplayArgs { cases, live_model, live_tools, current_tools, database, agent, no_memory } = args;
     let ReplayedArgs { target, all, review: reviews, accept, from, to, strict } = cases;
     let DatabaseArgs { location, json } = database;
-    let turn = TurnArgs { agent, no_memory, json, ..TurnArgs::default() };
-    let location = Location::new(location)?;
+    let given = Given::from(TurnArgs { agent, no_memory, ..TurnArgs::default() });
+    let location = location.locate(AGENT)?;
     let (from, to) = (from.map(CheckpointId), to.map(CheckpointId));
-    let turns =
-        &Turns { location: &location, turn: &turn, from, to, live_model, live_tools, current_tools, servers };
+    let turns = &Turns {
+        location: &location,
+        given: &given,
+        from,
+        to,
+        live_model,
+        live_tools,
+        current_tools,
+        servers,
+    };
     if all || reviews || accept {
         let graph = graph()?;
         let is_own = |name: &str| name == graph.name();
@@ -66,17 +74,16 @@ async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, 
         let how = &accepting(&location, target.as_deref(), "THREAD");
         let replayer =
             Replayer { is_own: &is_own, replay: &replay, rerecord: &rerecord, accept: how, json, strict };
-        return match all {
-            true => Cases::of(&location, target.as_deref())?.replay(&replayer).await,
-            false => review(&location, target.as_deref(), accept, &replayer).await,
+        return if all {
+            Cases::of(&location, target.as_deref())?.replay(&replayer).await
+        } else {
+            review(&location, target.as_deref(), accept, &replayer).await
         };
     }
     let name = named(target)?;
     let thread = ThreadId::from(name.as_str());
-    let store = match live_model || live_tools {
-        true => location.change(&[&name]).await?,
-        false => location.existing(&name)?,
-    };
+    let is_live = live_model || live_tools;
+    let store = if is_live { location.change(&[&name]).await? } else { location.existing(&name)? };
     if store.load(&thread, None).await?.is_none() {
         return Err(location.unknown(&name));
     }

@@ -16,10 +16,9 @@ use superstep::{
 };
 
 use crate::{
-    args::shared::TurnArgs,
     config::{
         location::Location,
-        remembered::{Remembered, has_model, resumes},
+        settings::{Given, StoredSettings, has_model, resumes},
     },
     output::exit::Failure,
     session::{
@@ -37,7 +36,7 @@ const TOOLS: &str = "tools";
 pub(super) struct Turns<'a> {
     pub(super) location: &'a Location,
     /// The flags, which apply to all turns.
-    pub(super) turn: &'a TurnArgs,
+    pub(super) given: &'a Given,
     pub(super) from: Option<CheckpointId>,
     pub(super) to: Option<CheckpointId>,
     pub(super) live_model: bool,
@@ -103,8 +102,8 @@ impl Turns<'_> {
         for section in self.whole_turns(&store, thread).await? {
             let setup = self.setup(&store, thread, &section).await?;
             let mut replay = replay(&setup, thread, &section);
-            if self.turn.changes_settings() {
-                replay = replay.input_metadata(setup.settings());
+            if self.given.changes_settings() {
+                replay = replay.input_metadata(setup.stored_settings());
             }
             replay.rerecord(target.clone()).await?;
         }
@@ -128,7 +127,7 @@ impl Turns<'_> {
             };
             let (resumed, begun) =
                 (self.setup(store, thread, &section).await?, self.setup(store, thread, turn).await?);
-            if resumed.settings() != begun.settings() {
+            if resumed.stored_settings() != begun.stored_settings() {
                 let missing = "one configuration for a turn that was resumed with another one".to_owned();
                 return Err(ReplayError::NotRerecorded { thread: thread.clone(), missing }.into());
             }
@@ -154,7 +153,7 @@ impl Turns<'_> {
             if position > 0 && meta.source != Source::Input && !is_fork && !resumes(meta) {
                 continue;
             }
-            let settings = Remembered::of(meta).map_or(Value::Null, |settings| settings.to_compare());
+            let settings = StoredSettings::of(meta).map_or(Value::Null, |settings| settings.to_compare());
             // The tasks of a resumed run's first superstep are those of the checkpoint before it.
             let begins = if resumes(meta) { position.saturating_sub(1) } else { position };
             if changes.last().is_none_or(|last| last.settings != settings) {
@@ -227,7 +226,11 @@ impl Turns<'_> {
             at: section.settings,
             servers: self.servers.clone(),
         };
-        Setup::new(self.location, store.clone(), thread.clone(), purpose, self.turn).await
+        let mut notes = Vec::new();
+        let setup =
+            Setup::new(self.location, store.clone(), thread.clone(), purpose, self.given, &mut notes).await;
+        notes.iter().for_each(|note| note.print_once(false));
+        setup
     }
 
     async fn section(

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use serde_json::{Map, Value, json};
 use superstep_checkpoint::{
-    AppliedTask, CheckpointMeta, RecordedTarget, Source, SubgraphPath, TaskRecord, internal::own::STATE,
+    AppliedTask, CheckpointMeta, Commit, RecordedTarget, Source, SubgraphPath, TaskRecord,
+    internal::own::STATE,
 };
 use superstep_engine::{ChannelSet, Control, NodeName, START};
 use superstep_state::{
@@ -25,9 +26,8 @@ use crate::{
         folded_states::different_channel,
         observer::RunView,
         restore::{Restored, restore, unfit_error},
-        stop::Stop,
+        superstep::Stop,
         targets::named,
-        thread_writer::NewCheckpoint,
     },
 };
 
@@ -153,7 +153,7 @@ impl Replaying {
     pub(super) async fn compare_input<S: State>(
         &self,
         run: RunView<'_, S>,
-        new: &NewCheckpoint,
+        new: &Commit,
     ) -> Result<(), Stop> {
         let Some(stored) = self.cursor.script.input(&self.cursor.thread).await? else { return Ok(()) };
         let progress = self.progress();
@@ -171,11 +171,7 @@ impl Replaying {
     }
 
     /// Compares a superstep that is folded, before anything follows it.
-    pub(super) fn compare_superstep<S: State>(
-        &self,
-        run: RunView<'_, S>,
-        new: &NewCheckpoint,
-    ) -> Result<(), Stop> {
+    pub(super) fn compare_superstep<S: State>(&self, run: RunView<'_, S>, new: &Commit) -> Result<(), Stop> {
         let (script, mut progress) = (&self.cursor.script, self.progress());
         if script.is_over() {
             return Err(Stop::Halted);
