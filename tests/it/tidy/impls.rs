@@ -14,7 +14,7 @@ const APIS: [(&str, &str); 5] = [
     ("graph", "Thread"),
 ];
 
-/// Those that are to be moved. No type may be added.
+/// The types whose methods are still to be moved. No type may be added.
 const LEFT: [(&str, &str); 25] = [
     ("agent", "Agent"),
     ("agent", "AgentThread"),
