@@ -39,7 +39,6 @@ pub(crate) fn invoke_agent(agent: &str, call: &str) -> Span {
     )
 }
 
-/// Records that a call failed.
 pub(crate) fn failed(span: &Span) {
     span.record("error.type", "tool_error").record("otel.status_code", "ERROR");
 }

@@ -1,4 +1,4 @@
-//! After a cancellation at any event, the conversation can continue.
+//! Cancellations at every event of a turn, after which the conversation can continue.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What an earlier run of a round has done, when its turn is resumed under other conditions.
+//! Records of an earlier run of a round when its turn is resumed under other conditions.
 
 use std::{sync::Arc, time::Duration};
 

@@ -416,7 +416,6 @@ impl Agent {
     }
 }
 
-/// Returns the first repeated name.
 fn first_repeated(names: Vec<&str>) -> Option<&str> {
     names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| *name)
 }

@@ -25,7 +25,6 @@ pub(crate) const KEY: &str = "cwd";
 pub(crate) struct FolderError {
     /// The folder, as it was named.
     pub(crate) folder: PathBuf,
-    /// Why.
     pub(crate) source: io::Error,
 }
 
@@ -52,64 +51,62 @@ pub(crate) fn named(context: &Value) -> Option<&Path> {
 
 // A tool does more than calls: it reports the subject of an argument, its approval question, and whether it changes files. With the folder
 // as an argument of each, a tool that forgot it would match a rule in one folder and write in another.
-impl AgentDeps {
-    /// Binds the dependencies to the folder of the turn.
-    ///
-    /// # Errors
-    /// The folder is not usable, differs from the one of the run, or comes from an untrusted
-    /// thread.
-    pub(crate) fn in_folder_of(self, state: &AgentState, cx: &Cx) -> Result<Self, NodeError> {
-        let Some(folder) = &state.cwd else { return Ok(self) };
-        let moved = self.moved(folder, cx);
-        let problem = cx.noted(KEY, moved.as_ref().err().map(ToString::to_string));
-        match (problem, moved) {
-            // Another run may name another folder, and gives the answers again.
-            (Some(problem), _) => Err(NodeError::new(Unusable(problem)).refusal()),
-            (None, Ok(moved)) => Ok(moved),
-            // The results of a replayed round are recorded: nothing runs, and the folder may not exist.
-            (None, Err(_)) => Ok(self),
-        }
+/// Binds the dependencies to the folder of the turn.
+///
+/// # Errors
+/// The folder is not usable, differs from the one of the run, or comes from an untrusted
+/// thread.
+pub(crate) fn in_folder_of(deps: AgentDeps, state: &AgentState, cx: &Cx) -> Result<AgentDeps, NodeError> {
+    let Some(folder) = &state.cwd else { return Ok(deps) };
+    let moved = moved(&deps, folder, cx);
+    let problem = cx.noted(KEY, moved.as_ref().err().map(ToString::to_string));
+    match (problem, moved) {
+        // Another run may name another folder, and gives the answers again.
+        (Some(problem), _) => Err(NodeError::new(Unusable(problem)).refusal()),
+        (None, Ok(moved)) => Ok(moved),
+        // The results of a replayed round are recorded: nothing runs, and the folder may not exist.
+        (None, Err(_)) => Ok(deps),
     }
+}
 
-    /// Returns the snapshots of the folder of a turn, if it is usable.
-    pub(crate) fn snapshots_in(self, folder: Option<&Path>, cx: &Cx) -> Option<Arc<dyn Snapshots>> {
-        match folder {
-            Some(folder) => self.moved(folder, cx).ok()?.snapshots,
-            None => self.snapshots,
-        }
+/// Returns the snapshots of the folder of a turn, if it is usable.
+pub(crate) fn snapshots_in(deps: &AgentDeps, folder: Option<&Path>, cx: &Cx) -> Option<Arc<dyn Snapshots>> {
+    match folder {
+        Some(folder) => moved(deps, folder, cx).ok()?.snapshots,
+        None => deps.snapshots.clone(),
     }
+}
 
-    fn moved(&self, folder: &Path, cx: &Cx) -> Result<Self, Problem> {
-        let context = cx.context::<Map<String, Value>>().map(Value::Object).unwrap_or_default();
-        let named = named(&context).map(real).transpose()?;
-        if let Some(named) = named.as_ref().filter(|named| *named != folder) {
-            return Err(Problem::Another { folder: folder.to_owned(), named: named.clone() });
-        }
-        let is_untrusted = || self.trust.as_ref().is_some_and(|trust| !trust.is_folder(cx.thread(), folder));
-        if named.is_none() && is_untrusted() {
-            return Err(Problem::Untrusted(folder.to_owned()));
-        }
-        let now = real(folder)?;
-        if now != folder {
-            return Err(Problem::Replaced { folder: folder.to_owned(), now });
-        }
-        let unusable = |source| FolderError { folder: folder.to_owned(), source };
-        let tools = self.tools.in_folder(folder).map_err(unusable)?;
-        let snapshots = match &self.snapshots {
-            Some(snapshots) => snapshots.in_folder(folder).map_err(unusable)?,
-            None => None,
-        };
-        let spill = match &self.spill {
-            Some(spill) => spill.in_folder(folder).map_err(unusable)?,
-            None => None,
-        };
-        Ok(Self {
-            tools: Arc::new(tools),
-            snapshots: snapshots.or_else(|| self.snapshots.clone()),
-            spill: spill.or_else(|| self.spill.clone()),
-            ..self.clone()
-        })
+fn moved(deps: &AgentDeps, folder: &Path, cx: &Cx) -> Result<AgentDeps, Problem> {
+    let context = cx.context::<Map<String, Value>>().map(Value::Object).unwrap_or_default();
+    let named = named(&context).map(real).transpose()?;
+    if let Some(named) = named.as_ref().filter(|named| *named != folder) {
+        return Err(Problem::Another { folder: folder.to_owned(), named: named.clone() });
     }
+    let is_untrusted = || deps.trust.as_ref().is_some_and(|trust| !trust.is_folder(cx.thread(), folder));
+    if named.is_none() && is_untrusted() {
+        return Err(Problem::Untrusted(folder.to_owned()));
+    }
+    let now = real(folder)?;
+    if now != folder {
+        return Err(Problem::Replaced { folder: folder.to_owned(), now });
+    }
+    let unusable = |source| FolderError { folder: folder.to_owned(), source };
+    let tools = deps.tools.in_folder(folder).map_err(unusable)?;
+    let snapshots = match &deps.snapshots {
+        Some(snapshots) => snapshots.in_folder(folder).map_err(unusable)?,
+        None => None,
+    };
+    let spill = match &deps.spill {
+        Some(spill) => spill.in_folder(folder).map_err(unusable)?,
+        None => None,
+    };
+    Ok(AgentDeps {
+        tools: Arc::new(tools),
+        snapshots: snapshots.or_else(|| deps.snapshots.clone()),
+        spill: spill.or_else(|| deps.spill.clone()),
+        ..deps.clone()
+    })
 }
 
 /// The reason why the tools cannot work in the folder of a turn.

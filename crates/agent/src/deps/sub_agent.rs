@@ -36,8 +36,8 @@ impl fmt::Debug for SubAgent {
 }
 
 impl SubAgent {
-    // A number, the sub-agent's own budget, cannot express that a call late in an expensive turn gets less, and that three parallel calls do
-    // not use three times as much as one. The grant is stored in the sub-agent's state, so it is the same after a resume.
+    // A number, the sub-agent's own budget, cannot express that a call late in an expensive turn gets less, and that three parallel
+    // calls do not use three times as much as one. The grant is stored in the sub-agent's state, so it is the same after a resume.
     /// Sets the share of the caller's remaining budget that the calls of one round may use together, from 0
     /// to 1. The agent's own budget applies as well.
     #[must_use]

@@ -127,7 +127,7 @@ impl ReActAgent {
     /// Stores a message without a reply.
     ///
     /// # Errors
-    /// [`FacadeError`]; also if a turn is unfinished, because its calls must be answered first.
+    /// [`FacadeError`], for example if a turn is unfinished: its calls must be answered first.
     pub async fn observe(&self, msg: impl Into<Msg>) -> Result<(), FacadeError> {
         let msg = self.hooks.observe.before("observe", msg.into()).await?;
         let (graph, thread) = (self.agent().graph(), self.thread());

@@ -115,7 +115,6 @@ impl Turn {
         }
     }
 
-    /// Returns the final state.
     pub(crate) async fn end(self) -> Result<AgentState, FacadeError> {
         ended(self.stream.outcome().await?, self.fails)
     }

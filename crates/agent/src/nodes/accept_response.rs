@@ -21,7 +21,6 @@ pub(super) struct Accepted {
     pub(super) repeats: bool,
     /// The message that asks the model to try again.
     pub(super) reminder: Option<Message>,
-    /// The facts about the response.
     pub(super) answer: LastAnswer,
     /// The response is the reply: the turn is over unless the user sent another message.
     pub(super) is_reply: bool,
@@ -30,7 +29,6 @@ pub(super) struct Accepted {
 
 /// The form of a response, which decides what follows it.
 enum Form {
-    /// It has calls.
     Calls,
     /// The provider withheld it, completely or partially.
     Withheld(AgentOutcome),
@@ -38,8 +36,7 @@ enum Form {
     Begun,
     /// A text that broke off, and is not continued.
     BrokenOff,
-    /// A text that only repeats the end of the one that it continues. That is no progress, whatever the model thought
-    /// before it.
+    /// A text that only repeats the end of the one that it continues: no progress, even with new reasoning before it.
     Repetition,
     /// A text that is accepted as it is, even if it was truncated.
     Text,

@@ -10,6 +10,7 @@ use super::{
     loops,
     model_turn::{PlannedCall, stop},
     next_call::{NextCall, Plan},
+    offered::refreshed,
     request::{request, synthetic},
     steering_input::{Steered, steered},
 };
@@ -28,7 +29,7 @@ pub(crate) async fn agent(
     cx: Cx,
 ) -> Result<AgentStateUpdate, NodeError> {
     let own = deps.tools.clone();
-    let (deps, offered) = deps.refreshed(&state, &cx).await;
+    let (deps, offered) = refreshed(deps, &state, &cx).await;
     let update = match summary_due(&deps, &state, &cx) {
         Some(update) => update,
         None => {

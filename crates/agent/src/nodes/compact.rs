@@ -13,6 +13,7 @@ use super::{
     fit_request::{compacted, may_summarise, newest},
     model_call::with_usage,
     model_turn::is_guessed,
+    offered::refreshed,
     recorded_response::Print,
     request_changes,
 };
@@ -29,7 +30,7 @@ use crate::{
 
 /// Reduces the next request. A failed summary is not an error: then the remaining layers apply.
 pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
-    let (deps, offered) = deps.refreshed(&state, &cx).await;
+    let (deps, offered) = refreshed(deps, &state, &cx).await;
     let meter = Meter::new(&deps, &state);
     let mut latest = LatestView { state: state.clone(), changed: None, unsent: meter.unsent() };
     latest.state.context.due = false;
@@ -128,7 +129,8 @@ enum End {
     Said {
         message: Message,
         /// The provider reported the tokens.
-        told: bool,
+        #[serde(rename = "told")]
+        is_reported: bool,
     },
     Failed,
     Cancelled,
@@ -149,7 +151,7 @@ async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) ->
     let (answer, warned) = warned((&deps.config.budget, left), state, cx, answer).await;
     let end = match answer {
         Some(Some(response)) if is_summary(&response) => {
-            End::Said { told: attempts.current.is_some(), message: response.message }
+            End::Said { is_reported: attempts.current.is_some(), message: response.message }
         }
         Some(_) => End::Failed,
         None => End::Cancelled,
@@ -157,7 +159,6 @@ async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) ->
     RecordedSummary { end, retries: attempts.retries, tokens: attempts.into_tokens(), warned }
 }
 
-/// Requests a summary.
 async fn summary(
     deps: &AgentDeps,
     request: Request,
@@ -197,7 +198,7 @@ impl RecordedSummary {
     ) -> AgentStateUpdate {
         let (mut guess, mut update) = (Usage::default(), update);
         let mut answer = self.warned.then_some(LastAnswer { budget_warned: true, ..state.answer });
-        if let End::Said { message, told: false } = &self.end
+        if let End::Said { message, is_reported: false } = &self.end
             && is_guessed(deps, state)
         {
             let input = sent.iter().map(|message| deps.counter.message(message));

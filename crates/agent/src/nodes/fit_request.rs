@@ -158,7 +158,6 @@ impl<'a> RequestSpace<'a> {
         retries
     }
 
-    /// Writes the changes.
     pub(super) fn write(self, update: AgentStateUpdate) -> AgentStateUpdate {
         let update = match self.size {
             Some(tokens) => update.request_size(RequestSize { message: self.newest, tokens }),

@@ -113,7 +113,6 @@ impl ModelCall {
         self.waits.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Returns the result.
     pub(super) fn into_recorded(self, mut end: End, requests: u32, streamed: bool) -> RecordedResponse {
         let is_stopped = matches!(end, End::Cancelled { .. } | End::OutOfTime { .. });
         let unreported = is_stopped && self.asked && self.attempts.current.is_none() && !self.is_waiting();

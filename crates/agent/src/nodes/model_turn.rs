@@ -34,7 +34,6 @@ use crate::{
 /// The fraction of a turn's time available to a reserved call after that time is over.
 const RESERVED_SHARE: u32 = 4;
 
-/// A planned model call.
 pub(super) struct PlannedCall<'a> {
     pub(super) deps: &'a AgentDeps,
     /// The tools without those of sources.
@@ -135,14 +134,14 @@ impl PlannedCall<'_> {
             if unreported { stop(reason).answer(flagged) } else { stop(reason) }
         };
         let update = match recorded.end.take() {
-            End::Unasked(failure) => return Ok(hook_failed(failure)),
+            End::NotSent(failure) => return Ok(hook_failed(failure)),
             End::Answered(answered) => {
                 let response = answered.into_response(requests);
                 guess = self.guess(&response);
                 let spent = state.usage + recorded.tokens.total() + guess;
                 self.on_response(response, streamed, recorded.tokens.model.as_deref(), spent).await?
             }
-            End::Unheard { failure, .. } => self.on_failure(None, streamed, hook_failed(failure)),
+            End::Rejected { failure, .. } => self.on_failure(None, streamed, hook_failed(failure)),
             End::Failed { error, partial } => {
                 let retained = self.retained(partial, BreakOff::Failed);
                 let update = if retained.is_some() || !self.space.retries(&error) {
@@ -234,7 +233,7 @@ impl PlannedCall<'_> {
                 {
                     Ok(Some(response)) => End::Answered(StoredResponse::new(response, calls)),
                     Ok(None) => End::Cancelled { partial: partial(&model_call) },
-                    Err(failure) => End::Unheard { failure, calls },
+                    Err(failure) => End::Rejected { failure, calls },
                 }
             }
             Some(Err(error)) => End::Failed { error: failure(error, cx), partial: partial(&model_call) },
@@ -263,7 +262,6 @@ impl PlannedCall<'_> {
         response.usage.is_none() && is_guessed(self.deps, self.state)
     }
 
-    /// Estimates unreported tokens.
     fn guess(&mut self, response: &Response) -> Usage {
         if self.is_guessed(response) {
             self.space.estimate(&self.next, &response.message)
@@ -311,7 +309,7 @@ impl PlannedCall<'_> {
         }
         let mut update = accepted.update.answer(accepted.answer);
         if let Some(model) = model {
-            // The main model has no name here, also if it replied again after a fallback.
+            // The main model has no name here, even if it replied again after a fallback.
             update = update.model(if model == deps.models.main.name() { "" } else { model });
         }
         if accepted.message.is_some() && !state.hints.is_empty() {

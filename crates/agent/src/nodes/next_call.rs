@@ -13,15 +13,12 @@ use crate::{
 
 /// The next step of the agent node.
 pub(super) enum Plan<'a> {
-    /// Call the model.
     Call(NextCall<'a>),
     /// End the turn for this reason.
     Stop(StopReason),
-    /// Fail the run.
     Fail,
 }
 
-/// A model call.
 pub(super) struct NextCall<'a> {
     /// The model is offered tools.
     pub(super) tools: bool,

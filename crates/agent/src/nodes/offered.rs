@@ -180,51 +180,53 @@ impl Tool for RecordedTool {
     }
 }
 
-impl AgentDeps {
-    // Read at the beginning of a superstep, which must not depend on the arrival time of another party's message. One list for a whole turn
-    // would hide a tool that the model itself has just created.
-    /// Resolves the budget of the turn, and the source tools for one superstep: the current ones, or in a replay the recorded
-    /// ones. Returns the new record for the state, if it changed.
-    pub(crate) async fn refreshed(mut self, state: &AgentState, cx: &Cx) -> (Self, Option<Log<String>>) {
-        self.config = of_turn(self.config, state);
-        if self.sources.is_empty() && cx.is_live() {
-            return (self, None);
-        }
-        let refreshed = futures::future::join_all(self.sources.iter().map(|source| source.refresh()));
-        tokio::select! {
-            biased;
-            () = cx.cancel().cancelled() => {}
-            _ = refreshed => {}
-        }
-        let mut sourced = ToolRegistry::new();
-        self.sources.iter().for_each(|source| sourced.add_missing(&source.tools()));
-        self.tools.names().chain([&*self.config.finish.tool]).for_each(|name| sourced.remove(name));
-        let now = records(&sourced);
-        let texts: Log<String> = now.values().cloned().collect();
-        let noted = if texts == state.offered { SourceRecord::Same } else { SourceRecord::New(texts) };
-        let is_adopted = cx.is_recorded_again() && self.replay_tools == ReplayTools::Current;
-        let noted = if is_adopted {
-            // The tools of now become the recorded ones.
-            cx.described(OFFERED, &noted);
-            noted
-        } else {
-            cx.noted(OFFERED, noted)
-        };
-        let (then, new) = match noted {
-            SourceRecord::Unknown => (None, None),
-            SourceRecord::Same => (Some(by_name(&state.offered)), None),
-            SourceRecord::New(texts) => (Some(by_name(&texts)), Some(texts)),
-        };
-        if let Some(then) = then.filter(|then| *then != now && !cx.is_live()) {
-            match self.replay_tools {
-                ReplayTools::Recorded => sourced = recorded(&then, &now, &sourced),
-                ReplayTools::Current => differ(ToolDifference::between(&then, &now), cx).await,
-            }
-        }
-        let mut tools = ToolRegistry::clone(&self.tools);
-        tools.add_missing(&sourced);
-        (Self { tools: Arc::new(tools), ..self }, new)
+// Read at the beginning of a superstep, which must not depend on the arrival time of another party's message. One list for a whole turn
+// would hide a tool that the model itself has just created.
+/// Resolves the budget of the turn, and the source tools for one superstep: the current ones, or in a replay the recorded
+/// ones. Returns the new record for the state, if it changed.
+pub(super) async fn refreshed(
+    mut deps: AgentDeps,
+    state: &AgentState,
+    cx: &Cx,
+) -> (AgentDeps, Option<Log<String>>) {
+    deps.config = of_turn(deps.config, state);
+    if deps.sources.is_empty() && cx.is_live() {
+        return (deps, None);
     }
+    let refreshed = futures::future::join_all(deps.sources.iter().map(|source| source.refresh()));
+    tokio::select! {
+        biased;
+        () = cx.cancel().cancelled() => {}
+        _ = refreshed => {}
+    }
+    let mut sourced = ToolRegistry::new();
+    deps.sources.iter().for_each(|source| sourced.add_missing(&source.tools()));
+    deps.tools.names().chain([&*deps.config.finish.tool]).for_each(|name| sourced.remove(name));
+    let now = records(&sourced);
+    let texts: Log<String> = now.values().cloned().collect();
+    let noted = if texts == state.offered { SourceRecord::Same } else { SourceRecord::New(texts) };
+    let is_adopted = cx.is_recorded_again() && deps.replay_tools == ReplayTools::Current;
+    let noted = if is_adopted {
+        // The tools of now become the recorded ones.
+        cx.described(OFFERED, &noted);
+        noted
+    } else {
+        cx.noted(OFFERED, noted)
+    };
+    let (then, new) = match noted {
+        SourceRecord::Unknown => (None, None),
+        SourceRecord::Same => (Some(by_name(&state.offered)), None),
+        SourceRecord::New(texts) => (Some(by_name(&texts)), Some(texts)),
+    };
+    if let Some(then) = then.filter(|then| *then != now && !cx.is_live()) {
+        match deps.replay_tools {
+            ReplayTools::Recorded => sourced = recorded(&then, &now, &sourced),
+            ReplayTools::Current => differ(ToolDifference::between(&then, &now), cx).await,
+        }
+    }
+    let mut tools = ToolRegistry::clone(&deps.tools);
+    tools.add_missing(&sourced);
+    (AgentDeps { tools: Arc::new(tools), ..deps }, new)
 }
 
 /// Returns the recorded tools; unchanged ones are the current tools, which provide more.

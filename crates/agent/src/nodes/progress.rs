@@ -7,7 +7,6 @@ use superstep_llm::{Assembler, Delta, text::partial_json};
 use super::parts;
 use crate::{AgentEvent, AgentState, context::finish::Finishing, deps::AgentDeps, events::emit};
 
-/// A growing response.
 pub(super) struct Progress<'a> {
     parts: bool,
     finishing: Finishing<'a>,

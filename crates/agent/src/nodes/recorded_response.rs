@@ -49,9 +49,11 @@ pub(super) enum End {
         partial: Message,
     },
     /// A hook prevented the request.
-    Unasked(HookFailure),
+    #[serde(rename = "unasked")]
+    NotSent(HookFailure),
     /// A hook rejected the response, which has this number of tool calls.
-    Unheard {
+    #[serde(rename = "unheard")]
+    Rejected {
         failure: HookFailure,
         calls: usize,
     },
@@ -86,8 +88,8 @@ impl End {
     /// Returns the number of the response's tool calls, before the hooks.
     pub(super) fn calls(&self) -> usize {
         match self {
-            Self::Unasked(_) => 0,
-            Self::Answered(StoredResponse { calls, .. }) | Self::Unheard { calls, .. } => *calls,
+            Self::NotSent(_) => 0,
+            Self::Answered(StoredResponse { calls, .. }) | Self::Rejected { calls, .. } => *calls,
             Self::Failed { partial, .. } | Self::Cancelled { partial } | Self::OutOfTime { partial } => {
                 partial.tool_calls.len()
             }
@@ -103,7 +105,7 @@ impl End {
 impl RecordedResponse {
     pub(super) fn not_sent(failure: HookFailure) -> Self {
         Self {
-            end: End::Unasked(failure),
+            end: End::NotSent(failure),
             requests: 0,
             streamed: false,
             tokens: ModelTokens::default(),

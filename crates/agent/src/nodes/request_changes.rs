@@ -156,7 +156,6 @@ impl RequestChanges<'_> {
     }
 }
 
-/// Returns a message as text.
 fn text_of(message: &Message) -> String {
     let role = message.role;
     let calls = message.tool_calls.iter().map(|call| format!("\ncalls {}({})", call.name, call.arguments));

@@ -43,7 +43,6 @@ pub(crate) async fn retrieve(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
     update.messages([found])
 }
 
-/// One search in several sources.
 struct Search<'a> {
     deps: &'a AgentDeps,
     cx: &'a Cx,

@@ -33,6 +33,7 @@ use super::{
     budget::{time_left, warned},
     model_call::with_usage,
     next_call::NextCall,
+    offered::refreshed,
     parts,
     steering_input::is_waiting,
 };
@@ -40,7 +41,7 @@ use crate::{
     AgentOutcome, AgentState, HasAgent,
     config::{PermissionRule, ResultOrder, ToolErrors, prompts},
     context::finish::{Finishing, settle},
-    deps::AgentDeps,
+    deps::{AgentDeps, folder::in_folder_of},
     state::{AgentStateUpdate, LastAnswer, has_agent::timers},
 };
 
@@ -55,8 +56,8 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     timers()?;
     let outer = Arc::new(outer);
     let state = outer.agent();
-    let (deps, offered) = deps.refreshed(state, &cx).await;
-    let deps = deps.in_folder_of(state, &cx)?;
+    let (deps, offered) = refreshed(deps, state, &cx).await;
+    let deps = in_folder_of(deps, state, &cx)?;
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
     let finish = Finishing::of(&deps.config, state).tool().map(|tool| tool.name);

@@ -37,7 +37,7 @@ use crate::{
 struct Call<'a> {
     round: &'a Round,
     pending: Pending,
-    /// The questions that its tool asked, in their order.
+    /// The questions of its tool so far, in their order.
     questions: Vec<ToolQuestion>,
     /// A process that stopped while the call ran has recorded its start, after these questions.
     was_begun: bool,

@@ -35,7 +35,6 @@ use crate::{
     permissions::decided,
 };
 
-/// The decision on a call.
 pub(super) enum Decision {
     Run(Approved),
     /// The call does not run: this is its result. Boxed, because it is large.
@@ -45,7 +44,6 @@ pub(super) enum Decision {
     },
 }
 
-/// A permitted call.
 pub(super) struct Approved {
     pub(super) tool: Arc<dyn Tool>,
     pub(super) args: Value,

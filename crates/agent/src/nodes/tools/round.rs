@@ -164,7 +164,6 @@ pub(super) struct Order {
     places: Vec<Option<QueuePosition>>,
 }
 
-/// The position of one call.
 struct QueuePosition {
     sequence: String,
     overlaps: bool,

@@ -6,7 +6,11 @@ use superstep_graph::{Cx, NodeError, ThreadId, node::Discarded};
 use superstep_llm::snapshots::{FileChanges, Snapshots};
 
 use super::{pending::Pending, round::Round};
-use crate::{AgentEvent, deps::AgentDeps, events::emit};
+use crate::{
+    AgentEvent,
+    deps::{AgentDeps, folder::snapshots_in},
+    events::emit,
+};
 
 /// The key of the snapshot before a round.
 const BEFORE: &str = "files";
@@ -58,7 +62,7 @@ pub(crate) async fn of_discarded(
     before: &str,
     cx: &Cx,
 ) -> Option<FileChanges> {
-    let compare = async || match deps.clone().snapshots_in(folder, cx) {
+    let compare = async || match snapshots_in(deps, folder, cx) {
         Some(snapshots) => changes(&*snapshots, before, cx).await,
         None => {
             Err("the changes of the discarded round are unknown, because this turn takes no snapshots"

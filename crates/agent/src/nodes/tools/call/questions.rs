@@ -35,7 +35,6 @@ use crate::{
 /// Maximum number of questions of one call, whose tool is called once more for each.
 const MAX_QUESTIONS: usize = 16;
 
-/// A question and its answer.
 pub(super) type AnsweredQuestion = (ToolQuestion, ToolAnswer);
 
 impl Call<'_> {
