@@ -105,8 +105,8 @@ impl Checkpointer for MemoryCheckpointer {
         thread: &ThreadId,
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
-        let way = self.look(thread, |stored| stored.way(at)).flatten();
-        Box::pin(ready(Ok(way.map(CheckpointPath::read))))
+        let path = self.look(thread, |stored| stored.path(at)).flatten();
+        Box::pin(ready(Ok(path.map(CheckpointPath::read))))
     }
 
     fn read_commit(
@@ -120,9 +120,9 @@ impl Checkpointer for MemoryCheckpointer {
     fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
         let found = self.look(thread, |stored| match stored.head_state() {
             Some(state) => Some((stored.tip()?, Some(state))),
-            None => Some((stored.way(None)?, None)),
+            None => Some((stored.path(None)?, None)),
         });
-        Box::pin(ready(Ok(found.flatten().map(|(way, state)| LoadedHead { loaded: way.read(), state }))))
+        Box::pin(ready(Ok(found.flatten().map(|(path, state)| LoadedHead { loaded: path.read(), state }))))
     }
 
     fn remember(&self, thread: &ThreadId, head: CheckpointId, state: HeadState) {

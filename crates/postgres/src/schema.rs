@@ -83,10 +83,9 @@ pub(crate) async fn make(client: Client<'_>, place: &Location, wait: Duration) -
         .await?;
     // Until the end of the transaction.
     let lock = Query::of("SELECT pg_advisory_xact_lock($1)", &[&LOCK]);
-    lock.rows(client).await.map_err(|failed| match failed.is_lock() {
-        true => error::not_ours(place, MIGRATES).into(),
-        false => failed,
-    })?;
+    lock.rows(client)
+        .await
+        .map_err(|failed| if failed.is_lock() { error::not_ours(place, MIGRATES).into() } else { failed })?;
     let short = LOCK_WAIT.as_millis();
     client.batch_execute(&format!("SET LOCAL lock_timeout TO {short}")).await?;
     let found = match version(client, place).await? {

@@ -316,9 +316,10 @@ async fn append(
     let has_recorded = plan.iter().any(|next| !next.recorded.is_empty());
     if plan.len() == 1 && !has_recorded {
         let rows = queries[0].run(session.client(), &prepared[0]).await?;
-        return match rows.is_empty() {
-            true => why(database, session, &plan[0], fence).await.map(Appended::Refused),
-            false => Ok(Appended::Done),
+        return if rows.is_empty() {
+            why(database, session, &plan[0], fence).await.map(Appended::Refused)
+        } else {
+            Ok(Appended::Done)
         };
     }
     let lock = Query::of(LOCK, &[&plan[0].before.key]);
@@ -338,9 +339,10 @@ async fn append(
         let rows = rows?;
         ended?;
         session.leave();
-        return match rows.is_empty() {
-            true => why(database, session, &plan[0], fence).await.map(Appended::Refused),
-            false => Ok(Appended::Done),
+        return if rows.is_empty() {
+            why(database, session, &plan[0], fence).await.map(Appended::Refused)
+        } else {
+            Ok(Appended::Done)
         };
     }
     let (begun, locked) = futures::join!(client.batch_execute("BEGIN"), lock.run(client, &locked));

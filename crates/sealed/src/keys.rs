@@ -144,9 +144,10 @@ impl KeyRecord {
             };
             secrets.push(key.open(master, &order)?);
         }
-        match secrets.is_empty() {
-            true => Err(KeyFault::Changed("none of them is its own".to_owned())),
-            false => Ok(secrets),
+        if secrets.is_empty() {
+            Err(KeyFault::Changed("none of them is its own".to_owned()))
+        } else {
+            Ok(secrets)
         }
     }
 

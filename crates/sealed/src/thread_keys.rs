@@ -119,9 +119,10 @@ impl ThreadKeys {
     ) -> Result<Option<Arc<DataKeys>>, CheckpointError> {
         check_thread_keys(&self.options)?;
         let Some(provider) = &self.options.keys else {
-            match next == 1 && !thread.is_child() {
-                true => self.refuse_readable(thread).await?,
-                false => self.check_readable_once(thread.root()).await?,
+            if next == 1 && !thread.is_child() {
+                self.refuse_readable(thread).await?
+            } else {
+                self.check_readable_once(thread.root()).await?
             }
             return Ok(None);
         };
@@ -312,9 +313,10 @@ impl ThreadKeys {
             Change::Own => Ok(record.has_others(of).then(|| record.only(of))),
             Change::Rekey => {
                 let master = provider.current().await.map_err(KeyFault::Provider)?;
-                match record.is_current(&master) {
-                    true => Ok(None),
-                    false => record.rekeyed(of, provider, random).await.map(Some),
+                if record.is_current(&master) {
+                    Ok(None)
+                } else {
+                    record.rekeyed(of, provider, random).await.map(Some)
                 }
             }
         }

@@ -259,10 +259,13 @@ impl ThreadRow {
         match found.map_err(refused)? {
             Some(Ok(row)) => Ok(Some(row)),
             Some(Err(cause)) => Err(error::damaged_thread(place, thread, cause)),
-            None => match names.are_hiding(connection, thread).map_err(refused)? {
-                true => Err(error::damaged_thread(place, thread, "the index of names does not have it")),
-                false => Ok(None),
-            },
+            None => {
+                if names.are_hiding(connection, thread).map_err(refused)? {
+                    Err(error::damaged_thread(place, thread, "the index of names does not have it"))
+                } else {
+                    Ok(None)
+                }
+            }
         }
     }
 
@@ -284,9 +287,10 @@ impl ThreadRow {
         let counts = connection.prepare_cached(
             "SELECT (SELECT count(*) FROM threads NOT INDEXED) = (SELECT count(*) FROM threads INDEXED BY sqlite_autoindex_threads_1)",
         );
-        match counts.and_then(|mut counts| counts.query_row([], |row| row.get(0))).map_err(refused)? {
-            true => Ok(()),
-            false => Err(error::damaged_threads(place)),
+        if counts.and_then(|mut counts| counts.query_row([], |row| row.get(0))).map_err(refused)? {
+            Ok(())
+        } else {
+            Err(error::damaged_threads(place))
         }
     }
 

@@ -416,9 +416,10 @@ impl Drop for EndOfWorker<'_> {
 /// Lets the runtime poll its other tasks once.
 async fn yield_once() {
     let mut polled = false;
-    poll_fn(|context| match mem::replace(&mut polled, true) {
-        true => Poll::Ready(()),
-        false => {
+    poll_fn(|context| {
+        if mem::replace(&mut polled, true) {
+            Poll::Ready(())
+        } else {
             context.waker().wake_by_ref();
             Poll::Pending
         }

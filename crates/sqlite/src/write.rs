@@ -149,9 +149,10 @@ impl Database {
             error::database(&self.place, &format!("look up the subgraphs of thread `{thread}`"), cause)
         })?;
         let children = leftovers(found.into_iter().map(|(_, child)| child).collect());
-        match children.is_empty() {
-            true => Ok(()),
-            false => Err(CheckpointError::Leftovers { thread: thread.clone(), children }),
+        if children.is_empty() {
+            Ok(())
+        } else {
+            Err(CheckpointError::Leftovers { thread: thread.clone(), children })
         }
     }
 

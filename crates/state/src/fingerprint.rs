@@ -197,9 +197,10 @@ impl List<'_> {
     fn element(&mut self, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
         self.printer.take(1)?;
         let element = value.serialize(self.printer.inner())?;
-        self.print = match self.printer.exact {
-            true => self.print.wrapping_add(mixed(element, Kind::List as u64)),
-            false => mixed(element, self.print),
+        self.print = if self.printer.exact {
+            self.print.wrapping_add(mixed(element, Kind::List as u64))
+        } else {
+            mixed(element, self.print)
         };
         self.read += 1;
         self.printer.begin(|| mixed(mixed(self.length, Begun::List as u64), self.print));

@@ -159,8 +159,8 @@ impl Thread {
         keep.insert(head);
         for id in &keep {
             let stored = self.get(*id).ok_or_else(|| CheckpointError::unknown_retained(thread, *id))?;
-            let has_way = stored.commit.parent.is_none_or(|parent| keep.contains(&parent));
-            if !has_way && stored.commit.snapshot.is_none() && !snapshots.contains_key(id) {
+            let has_path = stored.commit.parent.is_none_or(|parent| keep.contains(&parent));
+            if !has_path && stored.commit.snapshot.is_none() && !snapshots.contains_key(id) {
                 return Err(CheckpointError::unreachable_retained(thread, *id));
             }
         }
@@ -226,7 +226,7 @@ impl Thread {
 
     /// Returns the parts of a load without their values, which are copied after the lock on the thread is
     /// released.
-    pub(super) fn way(&self, at: Option<CheckpointId>) -> Option<CheckpointPath> {
+    pub(super) fn path(&self, at: Option<CheckpointId>) -> Option<CheckpointPath> {
         let head = self.head()?;
         let id = at.unwrap_or(head);
         let meta = self.meta(id)?;

@@ -253,7 +253,7 @@ impl<S: State> Driver<S> {
         for RestoredTask { slot, record, update } in tasks {
             let Some(name) = begin.control.next.get(slot as usize).cloned() else { continue };
             let id = TaskId { step: begin.control.step + 1, slot };
-            let (failure, record) = record.taken_apart();
+            let (failure, record) = record.into_parts();
             let mut node = self.graph.topology.find(name.as_str());
             if let Some(failure) = failure {
                 match failure.handler(&self.graph.topology) {

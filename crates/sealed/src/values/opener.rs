@@ -241,9 +241,10 @@ impl Opener<'_> {
             was_plain = is_plain;
             commits.push(updates);
         }
-        match path == end {
-            true => Ok(commits),
-            false => Err(moved("an update before it is missing, or is another one")),
+        if path == end {
+            Ok(commits)
+        } else {
+            Err(moved("an update before it is missing, or is another one"))
         }
     }
 

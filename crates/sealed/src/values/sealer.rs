@@ -142,9 +142,10 @@ impl Sealer<'_> {
         let pairs: Vec<_> = pairs.chain(path.iter().map(|(name, path)| (name, path))).collect();
         let text = json(&pairs)?;
         let sealed = self.seal(Part::Snapshot, "", position(Some(id.0), None, None), &text)?;
-        match is_sealed(&sealed) {
-            true => Ok(vec![ChannelValue { channel: SEALED.to_owned(), json: sealed.into() }]),
-            false => Ok(channels.to_vec()),
+        if is_sealed(&sealed) {
+            Ok(vec![ChannelValue { channel: SEALED.to_owned(), json: sealed.into() }])
+        } else {
+            Ok(channels.to_vec())
         }
     }
 
@@ -202,12 +203,11 @@ impl Sealer<'_> {
                 TaskRecord::Interrupted { questions, answers, asked, attempts, error, once }
             }
             TaskRecord::Handled { failure, handler } => {
-                let failure = match self.is_encrypted() {
-                    true => {
-                        let sealed = part("handled", &json(&failure)?)?;
-                        Box::new(NodeFailure::new(SEALED.into(), 0, FailureKind::Error, sealed))
-                    }
-                    false => failure,
+                let failure = if self.is_encrypted() {
+                    let sealed = part("handled", &json(&failure)?)?;
+                    Box::new(NodeFailure::new(SEALED.into(), 0, FailureKind::Error, sealed))
+                } else {
+                    failure
                 };
                 TaskRecord::Handled { failure, handler: Box::new(self.try_record(at, slot, *handler)?) }
             }
