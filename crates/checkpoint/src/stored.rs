@@ -79,6 +79,11 @@ impl NewCheckpoint {
             thread,
         })
     }
+
+    /// Creates the error of a commit to another head.
+    pub fn conflict(&self) -> CheckpointError {
+        CheckpointError::conflict(&self.thread, self.expected)
+    }
 }
 
 /// The stored form of a record.

@@ -17,6 +17,11 @@ pub const SCHEMA: &str = concat!(
     include_str!("schema_3.sql")
 );
 
+// A migration only adds. Processes of the older version run while the newer one migrates, and their statements are prepared. A
+// table, a column or an index more does not disturb them; a removed or changed one would. A process checks the version when it
+// opens the tables and not in each write, which would cost a lock. So an older program that runs continues, and one that is
+// started is refused, because it may not know what the newer one stores.
+
 /// The statements that create each version from the one before. They are never changed; a new version is a new entry.
 const VERSIONS: [&str; 3] =
     [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];

@@ -195,10 +195,11 @@ fn sync_file(path: &Path) -> io::Result<bool> {
     }
 }
 
+// A thread that the index does not have may be in the table, if the index is damaged; each new thread would search the whole
+// table for its name, and 10,000 new threads 10,000 times. After eight searches a connection compares table and index as a
+// whole, and then relies on SQLite, which changes both together.
+
 /// The knowledge whether the index of names has all threads.
-///
-/// A name that it lacks is searched in the table, which takes long in a large one. After a few searches index and table are
-/// compared as a whole; SQLite itself lets them agree from then on.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     searches: Cell<u32>,

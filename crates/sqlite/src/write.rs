@@ -66,7 +66,7 @@ impl Database {
     /// Returns the ids of the head and of the checkpoint after it.
     fn next_id(&mut self, new: &NewCheckpoint) -> Result<(u32, u32), CheckpointError> {
         self.writable()?;
-        let head = new.expected.map_or(Ok(0), |id| u32::try_from(id.0)).map_err(|_| conflict(new))?;
+        let head = new.expected.map_or(Ok(0), |id| u32::try_from(id.0)).map_err(|_| new.conflict())?;
         match head.checked_add(1) {
             Some(id) => Ok((head, id)),
             None => Err(self.ids_exhausted(new)?),
@@ -108,10 +108,7 @@ impl Database {
         let written = self.write(action, |database| {
             let row = database.find(thread)?;
             let key = row.filter(|row| row.head == checkpoint).and_then(|row| row.key.checkpoint(row.head));
-            let key = key.ok_or_else(|| CheckpointError::Conflict {
-                thread: thread.clone(),
-                expected: Some(checkpoint),
-            })?;
+            let key = key.ok_or_else(|| CheckpointError::conflict(thread, Some(checkpoint)))?;
             let refused = |cause| error::database(&database.place, &action(), cause);
             write(&database.connection, key).map_err(refused)
         })?;
@@ -160,7 +157,7 @@ impl Database {
     fn ids_exhausted(&self, new: &NewCheckpoint) -> Result<CheckpointError, CheckpointError> {
         let row = self.find(&new.thread)?;
         let is_full = row.is_some_and(|row| Some(row.head) == new.expected);
-        Ok(if is_full { CheckpointError::too_long(&new.thread) } else { conflict(new) })
+        Ok(if is_full { CheckpointError::too_long(&new.thread) } else { new.conflict() })
     }
 }
 
@@ -171,7 +168,7 @@ fn add(database: &Database, head: u32, id: u32, new: &NewCheckpoint) -> Result<(
     let row = match (database.find(&new.thread)?, new.expected) {
         (None, None) => None,
         (Some(row), Some(_)) if row.head.0 == u64::from(head) => Some(row),
-        _ => return Err(conflict(new)),
+        _ => return Err(new.conflict()),
     };
     let thread = row.map(|row| row.key);
     if let Some(parent) = new.parent {
@@ -291,10 +288,6 @@ fn unfinished(
         finished.push(row.get::<_, u32>(0)?);
     }
     Ok(slots.iter().find(|slot| finished.binary_search(slot).is_err()).copied())
-}
-
-fn conflict(new: &NewCheckpoint) -> CheckpointError {
-    CheckpointError::Conflict { thread: new.thread.clone(), expected: new.expected }
 }
 
 fn action(new: &NewCheckpoint) -> String {

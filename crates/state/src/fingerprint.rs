@@ -17,6 +17,11 @@ use serde::{
 use serde_json::Error;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+// Not a hash of the JSON. The order of a map's entries does not count, a long state is read up to a limit only, nothing is
+// allocated, and a second mode distinguishes values that are equal in JSON (`None` and `Some(None)`, NaN and `null`), by which
+// an update that would change when it is read back is rejected. JSON with sorted keys would need a copy of each state. Half of
+// the file is what serde's trait requires; the rest is short.
+
 /// Returns a short text that is equal for equal values and differs for different ones, barring hash
 /// collisions.
 ///

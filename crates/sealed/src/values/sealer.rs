@@ -42,6 +42,10 @@ impl Sealer<'_> {
         move |fault| error::of_thread(self.thread, &part, fault)
     }
 
+    // The metadata is encrypted as a whole. Fingerprints of channels and the caller's metadata would reveal values. And a
+    // changed `control` could name another pending node, such as the one behind an approval: the tag of the metadata covers it,
+    // so that readable columns cannot be changed either.
+
     /// Seals the checkpoint that gets the number `id`. `path` leads to it, if it is known.
     pub(crate) fn commit(
         &self,
