@@ -15,13 +15,10 @@ use crate::{
 
 /// One channel of a state.
 pub(crate) struct Channel {
-    /// The field.
     pub(crate) ident: Ident,
     /// The field's name in checkpoints, without `r#`.
     pub(crate) name: String,
-    /// The field's type.
     pub(crate) ty: Type,
-    /// The former names.
     pub(crate) was: Vec<LitStr>,
     /// The version of the stored data, with the migration of older ones.
     version: Option<(LitInt, Path)>,

@@ -8,7 +8,6 @@ use crate::{home::Root, options::FieldOptions};
 
 /// One flattened state.
 pub(crate) struct Flat {
-    /// The field.
     pub(crate) ident: Ident,
     /// The type of the field: the state.
     pub(crate) ty: Type,

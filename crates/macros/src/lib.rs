@@ -199,7 +199,6 @@ pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
     tool::expand(&options, item).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Reports both.
 fn combine(mut all: Error, next: Error) -> Error {
     all.combine(next);
     all

@@ -26,7 +26,6 @@ pub const SCHEMA: &str = concat!(
 const VERSIONS: [&str; 3] =
     [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 
-/// The current version.
 pub(crate) const VERSION: u32 = 3;
 
 const _: () = assert!(VERSIONS.len() == VERSION as usize);

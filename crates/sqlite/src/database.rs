@@ -6,7 +6,8 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 
 use crate::{
-    SqliteOptions, Synchronous, checksum, error,
+    SqliteOptions, Synchronous, checksum,
+    error::{self, Failed},
     location::{Location, beside},
     stored::{self, Counts},
 };
@@ -79,16 +80,22 @@ impl Database {
     /// Runs a write in a transaction: that of the current group, or one of its own. `action` names it in errors.
     pub(crate) fn write<T>(
         &mut self,
-        action: impl Fn() -> String,
-        job: impl FnOnce(&Self) -> Result<T, CheckpointError>,
+        action: impl FnOnce() -> String,
+        job: impl FnOnce(&Self) -> Result<T, Failed>,
     ) -> Result<T, CheckpointError> {
         self.writable()?;
+        self.try_write(job).map_err(|failed| failed.into_error(&self.place, &action()))
+    }
+
+    fn try_write<T>(&self, job: impl FnOnce(&Self) -> Result<T, Failed>) -> Result<T, Failed> {
         if self.in_group {
             return job(self);
         }
-        let refused = |cause| error::database(&self.place, &action(), cause);
-        self.execute("BEGIN IMMEDIATE").map_err(refused)?;
-        let done = job(self).and_then(|done| self.execute("COMMIT").map_err(refused).map(|()| done));
+        self.execute("BEGIN IMMEDIATE")?;
+        let done = job(self).and_then(|done| {
+            self.execute("COMMIT")?;
+            Ok(done)
+        });
         if done.is_err() {
             self.roll_back();
         }

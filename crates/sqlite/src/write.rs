@@ -8,7 +8,7 @@ use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId, internal::le
 use crate::{
     checksum::{self, TASK_SHARE},
     database::{Database, ThreadKey, ThreadRow},
-    error,
+    error::{self, Failed},
     stored::{Bytes, EffectSlots, NewCheckpoint, NewRecord, NewRecords},
 };
 
@@ -104,31 +104,34 @@ impl Database {
         bytes: usize,
         write: impl FnOnce(&Connection, i64) -> rusqlite::Result<T>,
     ) -> Result<T, CheckpointError> {
-        let action = || format!("record tasks of thread `{thread}`");
-        let written = self.write(action, |database| {
-            let row = database.find(thread)?;
-            let key = row.filter(|row| row.head == checkpoint).and_then(|row| row.key.checkpoint(row.head));
-            let key = key.ok_or_else(|| CheckpointError::conflict(thread, Some(checkpoint)))?;
-            let refused = |cause| error::database(&database.place, &action(), cause);
-            write(&database.connection, key).map_err(refused)
-        })?;
+        let written = self.write(
+            || format!("record tasks of thread `{thread}`"),
+            |database| {
+                let row = database.find(thread)?;
+                let key =
+                    row.filter(|row| row.head == checkpoint).and_then(|row| row.key.checkpoint(row.head));
+                let key = key.ok_or_else(|| CheckpointError::conflict(thread, Some(checkpoint)))?;
+                Ok(write(&database.connection, key)?)
+            },
+        )?;
         self.wrote(bytes);
         Ok(written)
     }
 
     pub(crate) fn delete(&mut self, thread: &ThreadId) -> Result<(), CheckpointError> {
         self.writable()?;
-        let place = self.place.clone();
-        let refused = |cause| error::database(&place, &format!("delete thread `{thread}`"), cause);
-        let transaction =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        let found = ThreadKey::find_any(&transaction, thread).map_err(refused)?;
-        let mut keys: Vec<ThreadKey> = found.into_iter().collect();
-        keys.extend(ThreadKey::under(&transaction, thread).map_err(refused)?.into_iter().map(|(key, _)| key));
-        for key in keys {
-            key.delete(&transaction).map_err(refused)?;
+        let deleted = self.try_delete(thread);
+        deleted.map_err(|cause| error::database(&self.place, &format!("delete thread `{thread}`"), cause))
+    }
+
+    fn try_delete(&mut self, thread: &ThreadId) -> rusqlite::Result<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let own = ThreadKey::find_any(&transaction, thread)?;
+        let children = ThreadKey::under(&transaction, thread)?;
+        for key in own.into_iter().chain(children.into_iter().map(|(key, _)| key)) {
+            key.delete(&transaction)?;
         }
-        transaction.commit().map_err(refused)
+        transaction.commit()
     }
 
     /// Returns the row of a thread.
@@ -162,42 +165,39 @@ impl Database {
 }
 
 /// Appends a checkpoint with its records in a transaction. A commit that is rejected changes nothing.
-fn add(database: &Database, head: u32, id: u32, new: &NewCheckpoint) -> Result<(), CheckpointError> {
+fn add(database: &Database, head: u32, id: u32, new: &NewCheckpoint) -> Result<(), Failed> {
     let connection = &database.connection;
-    let refused = |cause| error::database(&database.place, &action(new), cause);
     let row = match (database.find(&new.thread)?, new.expected) {
         (None, None) => None,
         (Some(row), Some(_)) if row.head.0 == u64::from(head) => Some(row),
-        _ => return Err(new.conflict()),
+        _ => return Err(new.conflict().into()),
     };
     let thread = row.map(|row| row.key);
     if let Some(parent) = new.parent {
         // The head exists, and is the parent of nearly all checkpoints.
         let is_known = match thread.filter(|_| parent.0 <= head.into()) {
-            Some(thread) => {
-                parent.0 == u64::from(head) || exists(connection, thread, parent).map_err(refused)?
-            }
+            Some(thread) => parent.0 == u64::from(head) || exists(connection, thread, parent)?,
             None => false,
         };
         if !is_known {
-            return Err(CheckpointError::no_parent(&new.thread, parent));
+            return Err(CheckpointError::no_parent(&new.thread, parent).into());
         }
     }
-    if let Some(slot) = unfinished(connection, thread, new.parent, &new.recorded).map_err(refused)? {
-        return Err(CheckpointError::not_recorded(&new.thread, new.parent, slot));
+    if let Some(slot) = unfinished(connection, thread, new.parent, &new.recorded)? {
+        return Err(CheckpointError::not_recorded(&new.thread, new.parent, slot).into());
     }
     let mut row = match row {
         Some(row) => row,
         None => {
             database.check_unused(&new.thread)?;
-            ThreadRow::add(connection, &new.thread).map_err(refused)?
+            ThreadRow::add(connection, &new.thread)?
         }
     };
     let id = CheckpointId(id.into());
     let key = row.key.checkpoint(id).expect("the id is small");
-    insert(connection, key, new).map_err(refused)?;
-    upsert_all(connection, key, &new.records).map_err(refused)?;
-    row.grow(connection, &new.thread, id, new.parent).map_err(refused)
+    insert(connection, key, new)?;
+    upsert_all(connection, key, &new.records)?;
+    Ok(row.grow(connection, &new.thread, id, new.parent)?)
 }
 
 fn insert(connection: &Connection, key: i64, new: &NewCheckpoint) -> rusqlite::Result<()> {

@@ -25,7 +25,6 @@ impl<T> Shape<T> {
 
 /// Types that have a schema.
 pub trait Described {
-    /// Returns the schema.
     fn schema(&self, generator: &mut SchemaGenerator) -> Option<Schema>;
 }
 

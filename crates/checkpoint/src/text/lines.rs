@@ -427,7 +427,6 @@ impl Task {
         self.end == End::Finished
     }
 
-    /// Returns the record.
     pub(super) fn into_record(self) -> Result<TaskRecord, String> {
         let Self {
             task: _,

@@ -264,7 +264,6 @@ impl Opener<'_> {
         self.keys.is_some_and(|keys| keys.from == 1)
     }
 
-    /// Opens a snapshot.
     fn snapshot(&self, snapshot: &Snapshot) -> Result<OpenSnapshot, Fault> {
         let channels = snapshot.channels().map_err(Fault::malformed)?;
         let json = match &*channels {
