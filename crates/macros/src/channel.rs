@@ -35,14 +35,14 @@ impl Channel {
     ///
     /// # Errors
     /// A reserved name, or options that exclude each other.
-    pub(crate) fn parse(state: &Ident, field: Field, said: FieldOptions) -> Result<Self> {
+    pub(crate) fn parse(state: &Ident, field: Field, options: FieldOptions) -> Result<Self> {
         let ident = field.ident.expect("the fields of a state are named");
         let name = ident.unraw().to_string();
         if name == "clear" {
             let message = "a channel cannot be called `clear`: in an update that lists the channels which start over; choose another name";
             return Err(Error::new(ident.span(), message));
         }
-        let FieldOptions { rule, was, version, migrate, required, untracked, flatten: _ } = said;
+        let FieldOptions { rule, was, version, migrate, required, untracked, flatten: _ } = options;
         if untracked && (required || version.is_some() || migrate.is_some() || !was.is_empty()) {
             let message =
                 "an untracked channel is never stored, so options about its stored form have no effect";

@@ -25,18 +25,18 @@ pub(crate) struct FieldOptions {
 
 impl FieldOptions {
     pub(crate) fn parse(attributes: &[Attribute]) -> Result<Self> {
-        let mut said = Self::default();
+        let mut options = Self::default();
         for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("channel")) {
             let mut empty = true;
             attribute.parse_nested_meta(|meta| {
                 empty = false;
-                said.word(&meta)
+                options.word(&meta)
             })?;
             if empty {
                 return Err(Error::new_spanned(attribute, NO_REDUCER));
             }
         }
-        Ok(said)
+        Ok(options)
     }
 
     fn word(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {

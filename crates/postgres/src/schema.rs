@@ -8,7 +8,7 @@ use crate::{error, error::Failed, location::Location, query::Query, session::Cli
 
 /// The tables of a schema, as SQL.
 ///
-/// A promise: databases that this version wrote can be read by later ones.
+/// Stable format: databases that this version wrote can be read by later ones.
 pub const SCHEMA: &str = concat!(
     include_str!("schema_1.sql"),
     "\n",

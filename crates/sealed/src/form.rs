@@ -1,4 +1,4 @@
-//! The stored form of a sealed value. A promise: see the fixtures.
+//! The stored form of a sealed value. Stable format: see the fixtures.
 //!
 //! ```text
 //! {"$sealed":1,"key":"9f86d081884c7d65","at":7,"of":6,"slot":0,"zstd":5120,"data":"Base64"}

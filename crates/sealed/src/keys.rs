@@ -1,4 +1,4 @@
-//! Data keys, and their stored form: encrypted with a master key. A promise: see the fixtures.
+//! Data keys, and their stored form: encrypted with a master key. Stable format: see the fixtures.
 //!
 //! ```text
 //! {"format":2,"keys":[{"id":"9f86…","of":"thread name","from":1,"master":"4e07…","data":"Base64"},…]}

@@ -1,4 +1,4 @@
-//! The lines of a thread as text. A promise: see the fixtures in `tests`.
+//! The lines of a thread as text. Stable format: see the fixtures in `tests`.
 //!
 //! Start at [`Line`].
 
