@@ -95,7 +95,7 @@ impl<'a> HistoryReader<'a> {
         Ok(())
     }
 
-    /// Ends the history. `is_all` tells whether there are no more rows.
+    /// Ends the history. `is_all` is `true` if there are no more rows.
     ///
     /// # Errors
     /// [`CheckpointError::Corrupt`] if rows are missing.
