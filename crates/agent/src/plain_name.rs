@@ -1,5 +1,7 @@
 //! Names and hashes in stored records; their form never changes.
 
+pub(crate) use superstep_llm::internal::hash_of;
+
 /// The maximum length of a name in bytes; longer names are cut and end with their hash.
 const MAX_NAME_LENGTH: usize = 100;
 
@@ -21,14 +23,6 @@ pub(crate) fn plain(name: &str) -> String {
         plain.push_str(&format!("%{}", hash_of(name)));
     }
     plain
-}
-
-/// FNV-1a of a text, as 16 digits.
-pub(crate) fn hash_of(text: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-    });
-    format!("{hash:016x}")
 }
 
 #[cfg(test)]

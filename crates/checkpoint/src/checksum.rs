@@ -1,4 +1,4 @@
-//! The checksums of rows in databases. A promise: they are stored.
+//! The checksums of rows in databases. Stable format.
 //!
 //! Start at [`row_sum`].
 

@@ -106,6 +106,12 @@ fn listed(children: &[ThreadId]) -> String {
 }
 
 impl CheckpointError {
+    /// Creates the error of a write with an outdated head.
+    #[doc(hidden)]
+    pub fn conflict(thread: &ThreadId, expected: Option<CheckpointId>) -> Self {
+        Self::Conflict { thread: thread.clone(), expected }
+    }
+
     /// Creates the error of a commit whose parent does not exist.
     pub fn no_parent(thread: &ThreadId, parent: CheckpointId) -> Self {
         Self::Storage {

@@ -20,7 +20,7 @@ use dashmap::{
 use futures::future::BoxFuture;
 use superstep_state::RawJson;
 
-use self::thread::{CheckpointPath, Thread, conflict};
+use self::thread::{CheckpointPath, Thread};
 use crate::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, HeadState, History, Lease, Loaded,
     LoadedHead, Prune, TaskKey, TaskRecord, ThreadId, checkpointer::leftovers,
@@ -105,8 +105,8 @@ impl Checkpointer for MemoryCheckpointer {
         thread: &ThreadId,
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
-        let way = self.look(thread, |stored| stored.way(at)).flatten();
-        Box::pin(ready(Ok(way.map(CheckpointPath::read))))
+        let path = self.look(thread, |stored| stored.path(at)).flatten();
+        Box::pin(ready(Ok(path.map(CheckpointPath::read))))
     }
 
     fn read_commit(
@@ -120,9 +120,9 @@ impl Checkpointer for MemoryCheckpointer {
     fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
         let found = self.look(thread, |stored| match stored.head_state() {
             Some(state) => Some((stored.tip()?, Some(state))),
-            None => Some((stored.way(None)?, None)),
+            None => Some((stored.path(None)?, None)),
         });
-        Box::pin(ready(Ok(found.flatten().map(|(way, state)| LoadedHead { loaded: way.read(), state }))))
+        Box::pin(ready(Ok(found.flatten().map(|(path, state)| LoadedHead { loaded: path.read(), state }))))
     }
 
     fn remember(&self, thread: &ThreadId, head: CheckpointId, state: HeadState) {
@@ -138,7 +138,7 @@ impl Checkpointer for MemoryCheckpointer {
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
         let recorded = match self.change(&task.thread) {
             Some(mut family) => family.thread_mut(&task.thread).record(task, record),
-            None => Err(conflict(&task.thread, Some(task.checkpoint))),
+            None => Err(CheckpointError::conflict(&task.thread, Some(task.checkpoint))),
         };
         Box::pin(ready(recorded))
     }
@@ -150,7 +150,7 @@ impl Checkpointer for MemoryCheckpointer {
     ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
         let added = match self.change(&task.thread) {
             Some(mut family) => family.thread_mut(&task.thread).add_effects(task, results),
-            None => Err(conflict(&task.thread, Some(task.checkpoint))),
+            None => Err(CheckpointError::conflict(&task.thread, Some(task.checkpoint))),
         };
         Box::pin(ready(added))
     }
@@ -266,7 +266,7 @@ impl Checkpointer for MemoryCheckpointer {
     ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
         let pruned = match self.change(thread) {
             Some(mut family) => family.prune(thread, head, prune),
-            None => Err(conflict(thread, Some(head))),
+            None => Err(CheckpointError::conflict(thread, Some(head))),
         };
         Box::pin(ready(pruned))
     }
@@ -290,7 +290,7 @@ impl MemoryCheckpointer {
     ) -> Result<T, CheckpointError> {
         match (self.change(thread), expected) {
             (Some(mut family), _) => write(family.at_head(thread, expected)?),
-            (None, Some(_)) => Err(conflict(thread, expected)),
+            (None, Some(_)) => Err(CheckpointError::conflict(thread, expected)),
             (None, None) => {
                 let mut family = self.families.entry(thread.root()).or_default();
                 let written = family.at_head(thread, expected).and_then(write);
@@ -331,7 +331,7 @@ impl ThreadGroup {
         match stored.head() == expected {
             true if children.is_empty() => Ok(stored),
             true => Err(CheckpointError::Leftovers { thread: thread.clone(), children }),
-            false => Err(conflict(thread, expected)),
+            false => Err(CheckpointError::conflict(thread, expected)),
         }
     }
 

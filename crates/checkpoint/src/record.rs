@@ -105,7 +105,7 @@ impl TaskRecord {
     /// Splits off the failure that an error handler receives, if one runs instead, and returns it with the
     /// record of the task or handler.
     #[doc(hidden)]
-    pub fn taken_apart(self) -> (Option<Box<NodeFailure>>, Self) {
+    pub fn into_parts(self) -> (Option<Box<NodeFailure>>, Self) {
         match self {
             Self::Handled { failure, handler } => (Some(failure), *handler),
             Self::Finished { update, targets, failure } => {

@@ -1,4 +1,4 @@
-//! The JSON columns of databases, common to all. A promise: see the fixtures of the crates that store them.
+//! The JSON columns of databases, common to all. Stable format: see the fixtures of the crates that store them.
 
 #![expect(missing_docs, reason = "shared with the crates of databases, and not for other use")]
 
@@ -78,6 +78,11 @@ impl NewCheckpoint {
             records,
             thread,
         })
+    }
+
+    /// Creates the error of a commit to another head.
+    pub fn conflict(&self) -> CheckpointError {
+        CheckpointError::conflict(&self.thread, self.expected)
     }
 }
 

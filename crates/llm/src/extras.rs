@@ -112,6 +112,11 @@ pub(crate) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
+/// Returns the hash FNV-1a of a text as 16 digits.
+pub fn hash_of(text: &str) -> String {
+    format!("{:016x}", fnv(text.bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -75,6 +75,12 @@ pub use tool::{Behaviour, Tool, ToolFuture, ToolReply, ToolSpec};
 pub use tool_cx::ToolCx;
 pub use tool_error::ToolError;
 
+/// Items shared with the other crates of superstep. Not for other use.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::extras::hash_of;
+}
+
 /// Calls of tools: their arguments, their order, and questions to the user.
 pub mod calls {
     pub use crate::{

@@ -15,13 +15,10 @@ use crate::{
 
 /// One channel of a state.
 pub(crate) struct Channel {
-    /// The field.
     pub(crate) ident: Ident,
     /// The field's name in checkpoints, without `r#`.
     pub(crate) name: String,
-    /// The field's type.
     pub(crate) ty: Type,
-    /// The former names.
     pub(crate) was: Vec<LitStr>,
     /// The version of the stored data, with the migration of older ones.
     version: Option<(LitInt, Path)>,
@@ -37,15 +34,15 @@ impl Channel {
     /// Reads a named field.
     ///
     /// # Errors
-    /// An unknown reducer, more than one, or a reserved name.
-    pub(crate) fn parse(state: &Ident, field: Field, said: FieldOptions) -> Result<Self> {
+    /// A reserved name, or options that exclude each other.
+    pub(crate) fn parse(state: &Ident, field: Field, options: FieldOptions) -> Result<Self> {
         let ident = field.ident.expect("the fields of a state are named");
         let name = ident.unraw().to_string();
         if name == "clear" {
             let message = "a channel cannot be called `clear`: in an update that lists the channels which start over; choose another name";
             return Err(Error::new(ident.span(), message));
         }
-        let FieldOptions { rule, was, version, migrate, required, untracked, flatten: _ } = said;
+        let FieldOptions { rule, was, version, migrate, required, untracked, flatten: _ } = options;
         if untracked && (required || version.is_some() || migrate.is_some() || !was.is_empty()) {
             let message =
                 "an untracked channel is never stored, so options about its stored form have no effect";
@@ -158,10 +155,8 @@ impl Channel {
                     quote!(::core::iter::Iterator::collect::<#write>(#made)),
                 )
             }
-            Rule::BuiltIn { .. } | Rule::FoldWith { .. } if is_number(inside) => {
-                (quote!(#inside), quote!(write))
-            }
-            Rule::BuiltIn { exclusive: true, .. } => match inside_option(&self.ty) {
+            Rule::BuiltIn(_) | Rule::FoldWith { .. } if is_number(inside) => (quote!(#inside), quote!(write)),
+            rule if rule.replaces() => match inside_option(&self.ty) {
                 Some(inside) => (
                     quote!(impl #at::convert::IntoOption<#inside>),
                     quote!(#at::convert::IntoOption::into_option(write)),
@@ -176,8 +171,7 @@ impl Channel {
     /// slice.
     fn is_replaced_list(&self) -> bool {
         const LISTS: [&str; 4] = ["Vec", "VecDeque", "BTreeSet", "HashSet"];
-        let replaces = matches!(&self.rule, Rule::BuiltIn { exclusive: true, .. });
-        replaces
+        self.rule.replaces()
             && is_one_of(&self.ty, &LISTS)
             && only_argument(&self.ty).is_some_and(|item| !is_one_of(item, &["u8"]))
     }
@@ -195,9 +189,9 @@ impl Channel {
     ///
     /// A channel with one write per superstep has none, since the write replaces the value.
     pub(crate) fn clear_methods(&self) -> Option<[Ident; 2]> {
-        let exclusive = matches!(self.rule, Rule::BuiltIn { exclusive: true, .. });
         let span = self.ident.span();
-        (!exclusive).then(|| ["clear", "set"].map(|verb| format_ident!("{verb}_{}", self.name, span = span)))
+        (!self.rule.replaces())
+            .then(|| ["clear", "set"].map(|verb| format_ident!("{verb}_{}", self.name, span = span)))
     }
 
     /// Returns the place of the type, for errors in generated code.

@@ -8,7 +8,6 @@ use crate::{home::Root, options::FieldOptions};
 
 /// One flattened state.
 pub(crate) struct Flat {
-    /// The field.
     pub(crate) ident: Ident,
     /// The type of the field: the state.
     pub(crate) ty: Type,
@@ -23,9 +22,14 @@ impl Flat {
     ///
     /// # Errors
     /// If it has other attributes, or the field has a reserved name.
-    pub(crate) fn parse(field: Field, said: &FieldOptions, channels: usize, flats: &[Self]) -> Result<Self> {
+    pub(crate) fn parse(
+        field: Field,
+        options: &FieldOptions,
+        channels: usize,
+        flats: &[Self],
+    ) -> Result<Self> {
         let ident = field.ident.expect("the fields of a state are named");
-        if !said.only_flatten() {
+        if !options.only_flatten() {
             let message = "the channels of a flattened state have their own options; leave only `flatten` \
                 here";
             return Err(Error::new_spanned(ident, message));

@@ -17,17 +17,17 @@ impl Root {
     /// # Errors
     /// If there is no such attribute and the manifest has no such crate.
     pub(crate) fn of(attributes: &[Attribute]) -> Result<Self> {
-        let mut said = None;
+        let mut given = None;
         for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("superstep")) {
             attribute.parse_nested_meta(|meta| {
                 if !meta.path.is_ident("crate") {
                     return Err(meta.error("only `#[superstep(crate = path)]` is known here"));
                 }
-                said = Some(meta.value()?.parse::<Path>()?);
+                given = Some(meta.value()?.parse::<Path>()?);
                 Ok(())
             })?;
         }
-        match said {
+        match given {
             Some(path) => Ok(Self(path.into_token_stream())),
             None => found(&HOMES).map(Self).ok_or_else(|| {
                 let message = "the manifest has neither `superstep` nor `superstep-graph`; add one to its \

@@ -24,14 +24,7 @@ use syn::{DeriveInput, Error, ItemFn, LitStr, parse_macro_input};
 /// | attribute | how writes fold |
 /// |---|---|
 /// | none, or `last_value` | the write replaces the value; one write per superstep |
-/// | `any_value` | the same with any number of writes, of which the last task's counts |
-/// | `ephemeral` | like `last_value`, and only the next superstep sees the value |
-/// | `append` | items are added to a `Log` or `Vec`, text to a `String` |
-/// | `merge_by_id` | items of a `ById` replace those with the same id or are added |
-/// | `sum` | numbers are added up |
-/// | `max` | the greatest write stays |
-/// | `union` | sets are united, maps merged |
-/// | `topic` | items are added to a `Log` or `Vec`, and only the next superstep sees them |
+/// | a built-in reducer in lower case, such as `append` or `merge_by_id` | by the type of that name in `superstep_graph::state`: `Append`, `MergeById` |
 /// | `barrier` | arrivals are recorded in a `Barrier` |
 /// | `fold_with = path` | the first write to an `Option<T>` is its value, then `fn(T, T) -> T` of the old value and the write |
 /// | `with = path::Type` | a custom `Reducer` |
@@ -207,7 +200,6 @@ pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
     tool::expand(&options, item).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Reports both.
 fn combine(mut all: Error, next: Error) -> Error {
     all.combine(next);
     all

@@ -10,20 +10,6 @@ use syn::{
 
 use crate::home::Root;
 
-/// The built-in reducers, by keyword: the type, and whether the channel accepts one write per superstep.
-const BUILT_IN: [(&str, &str, bool); 10] = [
-    ("append", "Append", false),
-    ("merge_by_id", "MergeById", false),
-    ("sum", "Sum", false),
-    ("max", "Max", false),
-    ("union", "Union", false),
-    ("topic", "Topic", false),
-    ("barrier", "Arrive", false),
-    ("ephemeral", "Ephemeral", true),
-    ("last_value", "LastValue", true),
-    ("any_value", "AnyValue", false),
-];
-
 /// The parsed attributes of a field.
 #[derive(Default)]
 pub(crate) struct FieldOptions {
@@ -39,21 +25,18 @@ pub(crate) struct FieldOptions {
 
 impl FieldOptions {
     pub(crate) fn parse(attributes: &[Attribute]) -> Result<Self> {
-        let mut said = Self::default();
+        let mut options = Self::default();
         for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("channel")) {
             let mut empty = true;
             attribute.parse_nested_meta(|meta| {
                 empty = false;
-                said.word(&meta)
+                options.word(&meta)
             })?;
             if empty {
-                return Err(Error::new_spanned(
-                    attribute,
-                    format!("no reducer is chosen; known are {}", known()),
-                ));
+                return Err(Error::new_spanned(attribute, NO_REDUCER));
             }
         }
-        Ok(said)
+        Ok(options)
     }
 
     fn word(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
@@ -88,13 +71,8 @@ impl FieldOptions {
 
 /// The reducer of a channel.
 pub(crate) enum Rule {
-    /// A reducer of superstep.
-    BuiltIn {
-        /// The reducer's name; its span is where the user chose it.
-        ident: Ident,
-        /// `true` if the channel accepts one write per superstep.
-        exclusive: bool,
-    },
+    /// A reducer of superstep: its keyword, where the user chose it.
+    BuiltIn(Ident),
     /// A custom reducer.
     With(Path),
     /// A function of the value and the write, and the name of the generated reducer.
@@ -105,7 +83,7 @@ impl Rule {
     /// Reads the word of an attribute.
     fn parse(meta: &ParseNestedMeta<'_>) -> Result<Self> {
         let Some(word) = meta.path.get_ident() else {
-            return Err(meta.error(format!("a path alone is not a reducer; known reducers are {}", known())));
+            return Err(meta.error("a path alone is not a reducer; use `with = path::Type`"));
         };
         if word == "with" {
             return Ok(Self::With(meta.value()?.parse()?));
@@ -113,30 +91,34 @@ impl Rule {
         if word == "fold_with" {
             return Ok(Self::FoldWith { path: meta.value()?.parse()?, reducer: word.clone() });
         }
-        let found = BUILT_IN.iter().find(|(known, ..)| word == known);
-        let &(_, reducer, exclusive) = found.ok_or_else(|| {
-            let beside = "`untracked`, `was`, `version`, `migrate` and `required` may stand beside one";
-            meta.error(format!("unknown reducer `{word}`; known reducers are {}; {beside}", known()))
-        })?;
-        Ok(Self::BuiltIn { ident: Ident::new(reducer, word.span()), exclusive })
+        // The compiler finds the reducer, or reports the word.
+        Ok(Self::BuiltIn(word.clone()))
+    }
+
+    /// Returns whether a write replaces the value, and is the only one of a superstep.
+    pub(crate) fn replaces(&self) -> bool {
+        self.is_one_of(&["last_value", "ephemeral"])
     }
 
     /// Returns whether a write is a list, unless the channel is a `String`.
     pub(crate) fn is_list(&self) -> bool {
-        let lists = ["Append", "Topic", "Union"];
-        matches!(self, Self::BuiltIn { ident, .. } if lists.iter().any(|list| ident == list))
+        self.is_one_of(&["append", "topic", "union"])
+    }
+
+    fn is_one_of(&self, words: &[&str]) -> bool {
+        matches!(self, Self::BuiltIn(word) if words.iter().any(|known| word == known))
     }
 
     pub(crate) fn last_value(span: Span) -> Self {
-        Self::BuiltIn { ident: Ident::new("LastValue", span), exclusive: true }
+        Self::BuiltIn(Ident::new("last_value", span))
     }
 
     /// Returns the reducer's path, with `home` as the crate of the built-in ones.
     pub(crate) fn path(&self, home: &Root) -> TokenStream {
         match self {
-            Self::BuiltIn { ident, .. } => {
-                let home = home.at(ident.span());
-                quote_spanned!(ident.span()=> #home::state::#ident)
+            Self::BuiltIn(word) => {
+                let home = home.at(word.span());
+                quote_spanned!(word.span()=> #home::state::reducers::#word)
             }
             Self::With(path) => path.to_token_stream(),
             Self::FoldWith { reducer, .. } => reducer.to_token_stream(),
@@ -154,10 +136,4 @@ fn name(was: LitStr) -> Result<LitStr> {
     Ok(was)
 }
 
-fn known() -> String {
-    let words = BUILT_IN.map(|(word, ..)| format!("`{word}`"));
-    format!(
-        "{}, `fold_with = path` and `with = path::Type`; `flatten` takes in another state",
-        words.join(", ")
-    )
-}
+const NO_REDUCER: &str = "no reducer is chosen; write for example `append`, `fold_with = path` or `with = path::Type`; `flatten` takes in another state";

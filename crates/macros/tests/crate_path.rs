@@ -23,6 +23,12 @@ mod own {
                 Ok(())
             }
         }
+
+        pub(crate) mod reducers {
+            pub(crate) use superstep_graph::state::reducers::*;
+
+            pub(crate) use super::Sum as sum;
+        }
     }
 
     pub(crate) trait Route: Sized + 'static {

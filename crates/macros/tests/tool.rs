@@ -50,8 +50,8 @@ async fn parameters_are_arguments_except_the_call_context() {
             "required": ["city", "in"],
         })
     );
-    let said = call(&tool, json!({ "city": "Paris", "in": ["b", "a"] })).await;
-    assert_eq!(said, Ok("Paris None a+b c1".into()));
+    let answer = call(&tool, json!({ "city": "Paris", "in": ["b", "a"] })).await;
+    assert_eq!(answer, Ok("Paris None a+b c1".into()));
     assert_eq!((tool.behaviour(), tool.approval(&json!({}))), (Behaviour::default(), None));
 }
 

@@ -23,9 +23,10 @@ impl Held {
     /// Returns the token with which a thread, or one of a subgraph, is written; `None` if this process has no lease.
     fn token(&self, thread: &ThreadId) -> Option<i64> {
         let held = self.lock();
-        match thread.is_child() {
-            true => held.get(&thread.root()).copied().flatten(),
-            false => held.get(thread).copied().flatten(),
+        if thread.is_child() {
+            held.get(&thread.root()).copied().flatten()
+        } else {
+            held.get(thread).copied().flatten()
         }
     }
 

@@ -83,6 +83,12 @@ impl Drop for Claim<'_> {
     }
 }
 
+// An advisory lock ends with its connection. A connection breaks while its process lives, for example when the server restarts,
+// and a process that stops without dying keeps it: neither says who may write. A time says when another process may take over,
+// by the server's clock; the token says who did. Each write of an owner locks the row of its lease and compares the token in its
+// own transaction, so that no write of an earlier owner is stored after the take-over. Compare-and-set would refuse a commit as
+// well, but not the record of a task or the result of an effect. A process that slept and was not replaced continues.
+
 /// Makes this opening of the database the only writer of a thread. Waits for another one as long as the options say.
 pub(crate) async fn acquire(open: Open, thread: ThreadId) -> Result<LeaseGuard, CheckpointError> {
     let database = &*open.database;

@@ -303,7 +303,7 @@ pub(crate) async fn prune(
 ) -> Result<usize, CheckpointError> {
     database.check_writable()?;
     database.learn(thread, None);
-    let conflict = || CheckpointError::Conflict { thread: thread.clone(), expected: Some(head) };
+    let conflict = || CheckpointError::conflict(thread, Some(head));
     let pruned = async {
         let mut session = database.session().await?;
         session.begin().await?;

@@ -286,9 +286,10 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         let Some(first) = answers.path.first() else {
-            return match self.was_pruned(from).await? {
-                true => Ok(None),
-                false => Err(self.stored().missing(from, "its row").into()),
+            return if self.was_pruned(from).await? {
+                Ok(None)
+            } else {
+                Err(self.stored().missing(from, "its row").into())
             };
         };
         let meta = self.stored().meta(&StoredRow::read(first)?.meta(first)?)?;

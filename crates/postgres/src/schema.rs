@@ -8,7 +8,7 @@ use crate::{error, error::Failed, location::Location, query::Query, session::Cli
 
 /// The tables of a schema, as SQL.
 ///
-/// A promise: databases that this version wrote can be read by later ones.
+/// Stable format: databases that this version wrote can be read by later ones.
 pub const SCHEMA: &str = concat!(
     include_str!("schema_1.sql"),
     "\n",
@@ -17,11 +17,15 @@ pub const SCHEMA: &str = concat!(
     include_str!("schema_3.sql")
 );
 
+// A migration only adds. Processes of the older version run while the newer one migrates, and their statements are prepared. A
+// table, a column or an index more does not disturb them; a removed or changed one would. A process checks the version when it
+// opens the tables and not in each write, which would cost a lock. So an older program that runs continues, and one that is
+// started is refused, because it may not know what the newer one stores.
+
 /// The statements that create each version from the one before. They are never changed; a new version is a new entry.
 const VERSIONS: [&str; 3] =
     [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 
-/// The current version.
 pub(crate) const VERSION: u32 = 3;
 
 const _: () = assert!(VERSIONS.len() == VERSION as usize);
@@ -83,10 +87,9 @@ pub(crate) async fn make(client: Client<'_>, place: &Location, wait: Duration) -
         .await?;
     // Until the end of the transaction.
     let lock = Query::of("SELECT pg_advisory_xact_lock($1)", &[&LOCK]);
-    lock.rows(client).await.map_err(|failed| match failed.is_lock() {
-        true => error::not_ours(place, MIGRATES).into(),
-        false => failed,
-    })?;
+    lock.rows(client)
+        .await
+        .map_err(|failed| if failed.is_lock() { error::not_ours(place, MIGRATES).into() } else { failed })?;
     let short = LOCK_WAIT.as_millis();
     client.batch_execute(&format!("SET LOCAL lock_timeout TO {short}")).await?;
     let found = match version(client, place).await? {

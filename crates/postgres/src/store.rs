@@ -10,7 +10,7 @@ mod words;
 use std::fmt;
 
 use futures::future::BoxFuture;
-use superstep_checkpoint::store::{Answer, Batch, Operation, Step, Store, StoreError, StoreOptions};
+use superstep_checkpoint::store::{Answer, Operation, Store, StoreError, StoreOptions};
 
 use crate::{
     PostgresCheckpointer, PostgresOptions,
@@ -119,7 +119,7 @@ impl Store for PostgresStore {
             let batch = self.options.prepare(operations).await?;
             let database = self.open.database.clone();
             self.run(async move {
-                let mut session = begin(&database, writes(&batch)).await?;
+                let mut session = begin(&database, batch.writes()).await?;
                 let items = Items { session: &session, place: &database.place };
                 let mut answers = Vec::with_capacity(batch.steps.len());
                 for step in &batch.steps {
@@ -166,15 +166,6 @@ async fn begin(database: &Database, writes: bool) -> Result<Session, Stop> {
         Ok(session)
     })
     .map_err(StoreError::from)?)
-}
-
-/// Returns whether a batch may write.
-fn writes(batch: &Batch) -> bool {
-    batch.steps.iter().any(|step| match step {
-        Step::Get { refresh, .. } | Step::Search { refresh, .. } => *refresh,
-        Step::Put(_) | Step::Delete { .. } => true,
-        Step::List(_) => false,
-    })
 }
 
 impl fmt::Debug for PostgresStore {

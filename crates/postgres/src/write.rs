@@ -30,6 +30,14 @@ const LOCK: &str = "SELECT key FROM threads WHERE key = $1 FOR NO KEY UPDATE";
 /// The beginning of the record of a finished task, which begins with the kind of its end.
 const FINISHED: &str = r#"left(record, 17) = '{"end":"finished"'"#;
 
+// A commit is one statement, which is a transaction of its own: one round trip and one write of the log. It updates the thread's
+// row if that has the known checksum, and inserts the other rows only then; what the process knows of the row comes from its
+// last commit. If nothing was stored, further requests find out why. A pool of connections on an own thread completes each
+// request even if its future is dropped, so that no connection returns to the pool within a transaction.
+//
+// A connection that breaks leaves open whether the commit was stored. The commit is repeated only if the checkpoint with its
+// number has other checksums or is not there.
+
 pub(crate) async fn commit_all(
     database: &Database,
     all: &[NewCheckpoint],
@@ -252,11 +260,11 @@ async fn append_to_head(
             (Some(expected), Some(known)) if known.head() == expected => known,
             (Some(_), _) => match find(database, session, thread).await? {
                 Some(row) => row,
-                None => return Ok(Some(conflict(first))),
+                None => return Ok(Some(first.conflict())),
             },
         };
         if before.head() != first.expected.unwrap_or(CheckpointId(0)) {
-            return Ok(Some(conflict(first)));
+            return Ok(Some(first.conflict()));
         }
         if before.head + all.len() as i64 > i64::from(u32::MAX) {
             return Ok(Some(CheckpointError::too_long(thread)));
@@ -265,7 +273,7 @@ async fn append_to_head(
         let mut plan = Vec::with_capacity(all.len());
         for new in all {
             if new.expected.unwrap_or(CheckpointId(0)) != row.head() {
-                return Ok(Some(conflict(new)));
+                return Ok(Some(new.conflict()));
             }
             let next = Planned::new(new, row);
             row = next.after;
@@ -283,7 +291,7 @@ async fn append_to_head(
             Appended::Refused(None) => {}
         }
     }
-    Ok(Some(conflict(first)))
+    Ok(Some(first.conflict()))
 }
 
 /// The end of some commits.
@@ -316,9 +324,10 @@ async fn append(
     let has_recorded = plan.iter().any(|next| !next.recorded.is_empty());
     if plan.len() == 1 && !has_recorded {
         let rows = queries[0].run(session.client(), &prepared[0]).await?;
-        return match rows.is_empty() {
-            true => why(database, session, &plan[0], fence).await.map(Appended::Refused),
-            false => Ok(Appended::Done),
+        return if rows.is_empty() {
+            why(database, session, &plan[0], fence).await.map(Appended::Refused)
+        } else {
+            Ok(Appended::Done)
         };
     }
     let lock = Query::of(LOCK, &[&plan[0].before.key]);
@@ -338,9 +347,10 @@ async fn append(
         let rows = rows?;
         ended?;
         session.leave();
-        return match rows.is_empty() {
-            true => why(database, session, &plan[0], fence).await.map(Appended::Refused),
-            false => Ok(Appended::Done),
+        return if rows.is_empty() {
+            why(database, session, &plan[0], fence).await.map(Appended::Refused)
+        } else {
+            Ok(Appended::Done)
         };
     }
     let (begun, locked) = futures::join!(client.batch_execute("BEGIN"), lock.run(client, &locked));
@@ -384,7 +394,7 @@ async fn why(
         })
     };
     if !is_behind_head().await? {
-        return Ok(Some(conflict(new)));
+        return Ok(Some(new.conflict()));
     }
     if before.head == 0 {
         let children = under(database, session, &new.thread).await?.into_iter().map(|(child, _)| child);
@@ -400,7 +410,7 @@ async fn why(
     let missing = missing(session, refused).await?;
     // The parent may have been pruned behind another commit since the row was read.
     let is_conflict = missing.is_some() && !is_behind_head().await?;
-    Ok(if is_conflict { Some(conflict(new)) } else { missing })
+    Ok(if is_conflict { Some(new.conflict()) } else { missing })
 }
 
 /// Returns an error if the parent of a commit, or the record of a task that it applies, does not exist.
@@ -435,7 +445,9 @@ async fn is_stored(
     all: &[NewCheckpoint],
     planned: Option<ThreadRow>,
 ) -> Result<bool, Failed> {
-    let (last, Some(before)) = (all.last().expect("there is one"), planned) else { return Ok(false) };
+    let (last, Some(before)) = (all.last().expect("a request with no commit is not sent"), planned) else {
+        return Ok(false);
+    };
     let id = before.head + all.len() as i64;
     Query::of("SELECT key FROM threads WHERE key = $1 FOR SHARE", &[&before.key])
         .rows(session.client())
@@ -509,10 +521,6 @@ pub(crate) fn thread_of(
         let key = row.try_get::<_, i64>(column).unwrap_or_default();
         error::damaged_thread(&database.place, &format!("the thread with key {key}"), cause)
     })
-}
-
-fn conflict(new: &NewCheckpoint) -> CheckpointError {
-    CheckpointError::Conflict { thread: new.thread.clone(), expected: new.expected }
 }
 
 /// Stores records and replaces earlier ones of the same tasks.
@@ -609,7 +617,7 @@ async fn at_head<'a>(
     write: impl Fn(i64, i64) -> Write<'a>,
 ) -> Result<bool, CheckpointError> {
     database.check_writable()?;
-    let conflict = || CheckpointError::Conflict { thread: thread.clone(), expected: Some(checkpoint) };
+    let conflict = || CheckpointError::conflict(thread, Some(checkpoint));
     let id = column_of(checkpoint).ok_or_else(conflict)?;
     let followers = database.follow_key(thread);
     repeated!(database, format!("record tasks of thread `{thread}`"), |_nth| async {

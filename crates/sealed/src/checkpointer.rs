@@ -263,13 +263,12 @@ impl SealedCheckpointer {
 
     /// Seals the snapshots and the metadata of a prune.
     async fn sealed_prune(&self, thread: &ThreadId, mut prune: Prune) -> Result<Prune, CheckpointError> {
-        let keys = match prune.snapshots.is_empty() && prune.metadata.is_empty() {
-            true => return Ok(prune),
-            false => {
-                error::check_thread_keys(&self.options)?;
-                self.keys.check_readable(&thread.root()).await?;
-                self.keys.get(thread, false).await?
-            }
+        let keys = if prune.snapshots.is_empty() && prune.metadata.is_empty() {
+            return Ok(prune);
+        } else {
+            error::check_thread_keys(&self.options)?;
+            self.keys.check_readable(&thread.root()).await?;
+            self.keys.get(thread, false).await?
         };
         let sealer = self.sealer(keys.as_deref(), thread);
         for (id, channels) in &mut prune.snapshots {

@@ -68,17 +68,19 @@ const NO_KEYS: &str = "nothing is stored: `SealOptions::required` needs `SealOpt
 
 /// Refuses a write that must be encrypted if there are no keys.
 pub(crate) fn check_thread_keys(options: &SealOptions) -> Result<(), CheckpointError> {
-    match options.required && options.keys.is_none() {
-        true => Err(CheckpointError::Key { what: NO_KEYS.to_owned(), source: None }),
-        false => Ok(()),
+    if options.required && options.keys.is_none() {
+        Err(CheckpointError::Key { what: NO_KEYS.to_owned(), source: None })
+    } else {
+        Ok(())
     }
 }
 
 /// Refuses a write that must be encrypted if there are no keys.
 pub(crate) fn check_store_keys(options: &SealOptions) -> Result<(), StoreError> {
-    match options.required && options.keys.is_none() {
-        true => Err(StoreError::Key { what: NO_KEYS.to_owned(), source: None }),
-        false => Ok(()),
+    if options.required && options.keys.is_none() {
+        Err(StoreError::Key { what: NO_KEYS.to_owned(), source: None })
+    } else {
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The stored form of a sealed value. A promise: see the fixtures.
+//! The stored form of a sealed value. Stable format: see the fixtures.
 //!
 //! ```text
 //! {"$sealed":1,"key":"9f86d081884c7d65","at":7,"of":6,"slot":0,"zstd":5120,"data":"Base64"}
@@ -75,7 +75,6 @@ pub(crate) struct Position {
     pub(crate) at: Option<u64>,
     /// The checkpoint whose task made it; 0 for the one before the first.
     pub(crate) of: Option<u64>,
-    /// The task.
     pub(crate) slot: Option<u32>,
 }
 
@@ -152,7 +151,6 @@ impl DataKey {
     }
 }
 
-/// Creates a cipher.
 pub(crate) fn cipher(key: &[u8; 32]) -> XChaCha20Poly1305 {
     XChaCha20Poly1305::new(&Key::from(*key))
 }

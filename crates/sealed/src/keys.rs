@@ -1,4 +1,4 @@
-//! Data keys, and their stored form: encrypted with a master key. A promise: see the fixtures.
+//! Data keys, and their stored form: encrypted with a master key. Stable format: see the fixtures.
 //!
 //! ```text
 //! {"format":2,"keys":[{"id":"9f86…","of":"thread name","from":1,"master":"4e07…","data":"Base64"},…]}
@@ -36,6 +36,10 @@ const MAX_PENDING: usize = 8;
 
 /// The maximum number of keys in a record: those of a thread, of its unfinished copies, and of the copy that begins.
 const MAX_RECORD_KEYS: usize = MAX_KEYS * (MAX_PENDING + 2);
+
+// Each encrypted data key of a thread is bound to the ids of all of them in order, so a record with exchanged or missing keys is
+// an error. Those of a store are items of their own, because processes add them at the same time; a rekey encrypts the replaced
+// ones as keys that only decrypt. If only such ones are left, the next write adds a new one.
 
 /// The record of the data keys of a thread or store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,9 +148,10 @@ impl KeyRecord {
             };
             secrets.push(key.open(master, &order)?);
         }
-        match secrets.is_empty() {
-            true => Err(KeyFault::Changed("none of them is its own".to_owned())),
-            false => Ok(secrets),
+        if secrets.is_empty() {
+            Err(KeyFault::Changed("none of them is its own".to_owned()))
+        } else {
+            Ok(secrets)
         }
     }
 

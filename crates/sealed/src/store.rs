@@ -514,9 +514,10 @@ fn place<'a>(namespace: &'a Namespace, key: &'a str) -> Place<'a> {
 
 impl Store for SealedStore {
     fn batch(&self, operations: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
-        match self.options.keys.is_some() {
-            true => Box::pin(self.encrypted_batch(operations)),
-            false => Box::pin(async {
+        if self.options.keys.is_some() {
+            Box::pin(self.encrypted_batch(operations))
+        } else {
+            Box::pin(async {
                 let put = operations.iter().find_map(|operation| match operation {
                     Operation::Put { namespace, key, .. } => Some((namespace, key)),
                     _ => None,
@@ -526,7 +527,7 @@ impl Store for SealedStore {
                     self.refuse_readable(namespace, key).await?;
                 }
                 self.readable(self.inner.batch(operations).await?).await
-            }),
+            })
         }
     }
 

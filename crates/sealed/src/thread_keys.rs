@@ -119,9 +119,10 @@ impl ThreadKeys {
     ) -> Result<Option<Arc<DataKeys>>, CheckpointError> {
         check_thread_keys(&self.options)?;
         let Some(provider) = &self.options.keys else {
-            match next == 1 && !thread.is_child() {
-                true => self.refuse_readable(thread).await?,
-                false => self.check_readable_once(thread.root()).await?,
+            if next == 1 && !thread.is_child() {
+                self.refuse_readable(thread).await?
+            } else {
+                self.check_readable_once(thread.root()).await?
             }
             return Ok(None);
         };
@@ -167,7 +168,7 @@ impl ThreadKeys {
         let own = self.head(thread).await?;
         if own.checked_add(1) != Some(next) {
             let expected = next.checked_sub(1).filter(|head| *head > 0).map(CheckpointId);
-            return Err(CheckpointError::Conflict { thread: thread.clone(), expected });
+            return Err(CheckpointError::conflict(thread, expected));
         }
         let root = if thread.is_child() { self.head(&thread.root()).await? } else { own };
         Ok(root + 1)
@@ -239,7 +240,7 @@ impl ThreadKeys {
         head: CheckpointId,
     ) -> Result<Option<Arc<DataKeys>>, CheckpointError> {
         let next = head.0.checked_add(1).filter(|next| *next > 1);
-        let conflict = || CheckpointError::Conflict { thread: thread.clone(), expected: Some(head) };
+        let conflict = || CheckpointError::conflict(thread, Some(head));
         self.get_or_create(thread, next.ok_or_else(conflict)?).await.map_err(|error| match error {
             CheckpointError::Conflict { .. } => conflict(),
             error => error,
@@ -312,9 +313,10 @@ impl ThreadKeys {
             Change::Own => Ok(record.has_others(of).then(|| record.only(of))),
             Change::Rekey => {
                 let master = provider.current().await.map_err(KeyFault::Provider)?;
-                match record.is_current(&master) {
-                    true => Ok(None),
-                    false => record.rekeyed(of, provider, random).await.map(Some),
+                if record.is_current(&master) {
+                    Ok(None)
+                } else {
+                    record.rekeyed(of, provider, random).await.map(Some)
                 }
             }
         }
@@ -378,5 +380,5 @@ impl ThreadKeys {
 
 /// Creates the error of a record that other processes keep changing.
 pub(crate) fn busy(root: &ThreadId) -> CheckpointError {
-    CheckpointError::Conflict { thread: root.clone(), expected: None }
+    CheckpointError::conflict(root, None)
 }

@@ -63,7 +63,7 @@ fn text(text: &str) -> Cell<'_> {
 
 /// Registers the SQL function `row_sum('table', column, ...)`, which computes the checksum of a row.
 ///
-/// A promise: checksums are stored.
+/// Stable format: checksums are stored.
 pub(crate) fn register(connection: &Connection) -> rusqlite::Result<()> {
     let flags =
         FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC | FunctionFlags::SQLITE_DIRECTONLY;

@@ -6,7 +6,8 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 
 use crate::{
-    SqliteOptions, Synchronous, checksum, error,
+    SqliteOptions, Synchronous, checksum,
+    error::{self, Failed},
     location::{Location, beside},
     stored::{self, Counts},
 };
@@ -79,16 +80,22 @@ impl Database {
     /// Runs a write in a transaction: that of the current group, or one of its own. `action` names it in errors.
     pub(crate) fn write<T>(
         &mut self,
-        action: impl Fn() -> String,
-        job: impl FnOnce(&Self) -> Result<T, CheckpointError>,
+        action: impl FnOnce() -> String,
+        job: impl FnOnce(&Self) -> Result<T, Failed>,
     ) -> Result<T, CheckpointError> {
         self.writable()?;
+        self.try_write(job).map_err(|failed| failed.into_error(&self.place, &action()))
+    }
+
+    fn try_write<T>(&self, job: impl FnOnce(&Self) -> Result<T, Failed>) -> Result<T, Failed> {
         if self.in_group {
             return job(self);
         }
-        let refused = |cause| error::database(&self.place, &action(), cause);
-        self.execute("BEGIN IMMEDIATE").map_err(refused)?;
-        let done = job(self).and_then(|done| self.execute("COMMIT").map_err(refused).map(|()| done));
+        self.execute("BEGIN IMMEDIATE")?;
+        let done = job(self).and_then(|done| {
+            self.execute("COMMIT")?;
+            Ok(done)
+        });
         if done.is_err() {
             self.roll_back();
         }
@@ -195,10 +202,11 @@ fn sync_file(path: &Path) -> io::Result<bool> {
     }
 }
 
+// A thread that the index does not have may be in the table, if the index is damaged; each new thread would search the whole
+// table for its name, and 10,000 new threads 10,000 times. After eight searches a connection compares table and index as a
+// whole, and then relies on SQLite, which changes both together.
+
 /// The knowledge whether the index of names has all threads.
-///
-/// A name that it lacks is searched in the table, which takes long in a large one. After a few searches index and table are
-/// compared as a whole; SQLite itself lets them agree from then on.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     searches: Cell<u32>,
@@ -259,10 +267,13 @@ impl ThreadRow {
         match found.map_err(refused)? {
             Some(Ok(row)) => Ok(Some(row)),
             Some(Err(cause)) => Err(error::damaged_thread(place, thread, cause)),
-            None => match names.are_hiding(connection, thread).map_err(refused)? {
-                true => Err(error::damaged_thread(place, thread, "the index of names does not have it")),
-                false => Ok(None),
-            },
+            None => {
+                if names.are_hiding(connection, thread).map_err(refused)? {
+                    Err(error::damaged_thread(place, thread, "the index of names does not have it"))
+                } else {
+                    Ok(None)
+                }
+            }
         }
     }
 
@@ -284,9 +295,10 @@ impl ThreadRow {
         let counts = connection.prepare_cached(
             "SELECT (SELECT count(*) FROM threads NOT INDEXED) = (SELECT count(*) FROM threads INDEXED BY sqlite_autoindex_threads_1)",
         );
-        match counts.and_then(|mut counts| counts.query_row([], |row| row.get(0))).map_err(refused)? {
-            true => Ok(()),
-            false => Err(error::damaged_threads(place)),
+        if counts.and_then(|mut counts| counts.query_row([], |row| row.get(0))).map_err(refused)? {
+            Ok(())
+        } else {
+            Err(error::damaged_threads(place))
         }
     }
 

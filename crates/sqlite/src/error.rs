@@ -7,6 +7,35 @@ use superstep_checkpoint::{CheckpointError, ThreadId};
 
 use crate::{location::Location, stored::StoredThread};
 
+/// The failure of a request: an error of SQLite that does not name the request yet, or any other.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    Sqlite(rusqlite::Error),
+    Refused(CheckpointError),
+}
+
+impl From<rusqlite::Error> for Failed {
+    fn from(cause: rusqlite::Error) -> Self {
+        Self::Sqlite(cause)
+    }
+}
+
+impl From<CheckpointError> for Failed {
+    fn from(error: CheckpointError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl Failed {
+    /// Converts the failure of `action`.
+    pub(crate) fn into_error(self, place: &Location, action: &str) -> CheckpointError {
+        match self {
+            Self::Sqlite(cause) => database(place, action, cause),
+            Self::Refused(error) => error,
+        }
+    }
+}
+
 /// Converts an error of SQLite while opening a database.
 pub(crate) fn opening(place: &Location, cause: rusqlite::Error) -> CheckpointError {
     explained(place, format!("cannot open {place}"), cause)

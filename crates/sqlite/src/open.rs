@@ -166,9 +166,10 @@ fn create(path: &Path) -> Result<(), CheckpointError> {
 fn no_folder(path: &Path, cause: std::io::Error) -> CheckpointError {
     let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let shown = folder.display();
-    let advice = match folder.is_dir() {
-        true => format!("the folder `{shown}` takes no files; use a folder that can be written"),
-        false => format!("the folder `{shown}` does not exist; create it or use another file"),
+    let advice = if folder.is_dir() {
+        format!("the folder `{shown}` takes no files; use a folder that can be written")
+    } else {
+        format!("the folder `{shown}` does not exist; create it or use another file")
     };
     error::cannot_open(path, &advice, Some(cause))
 }
@@ -193,10 +194,7 @@ fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
         ErrorKind::NotFound => error::cannot_open(path, "the file does not exist; check its path", None),
         _ => error::cannot_open(path, "check the permissions of the file and its folder", Some(cause)),
     })?;
-    match file.is_dir() {
-        true => Err(error::cannot_open(&file, "it is a folder; use a file", None)),
-        false => Ok(file),
-    }
+    if file.is_dir() { Err(error::cannot_open(&file, "it is a folder; use a file", None)) } else { Ok(file) }
 }
 
 #[derive(PartialEq, Eq)]

@@ -12,7 +12,7 @@ use superstep_checkpoint::{
 use crate::{
     checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE},
     database::{Database, ThreadKey, ThreadRow, id_of},
-    error,
+    error::{self, Failed},
     location::Location,
     stored::{
         ChildReader, ChildRow, ContentRow, Depth, HistoryEnd, HistoryReader, MetaRow, PathReader,
@@ -107,14 +107,22 @@ impl Database {
         self.read(thread, |reader| reader.history(range)).map(Option::unwrap_or_default)
     }
 
-    /// Reads a thread, if it exists, in one transaction, so that it cannot be deleted meanwhile.
     fn read<T>(
         &mut self,
         thread: &ThreadId,
-        read: impl FnOnce(&Reader<'_>) -> Result<T, CheckpointError>,
+        read: impl FnOnce(&Reader<'_>) -> Result<T, Failed>,
     ) -> Result<Option<T>, CheckpointError> {
-        let refused = |cause| error::database(&self.place, &format!("load thread `{thread}`"), cause);
-        let transaction = self.connection.transaction().map_err(refused)?;
+        let read = self.try_read(thread, read);
+        read.map_err(|failed| failed.into_error(&self.place, &format!("load thread `{thread}`")))
+    }
+
+    /// Reads a thread, if it exists, in one transaction, so that it cannot be deleted meanwhile.
+    fn try_read<T>(
+        &mut self,
+        thread: &ThreadId,
+        read: impl FnOnce(&Reader<'_>) -> Result<T, Failed>,
+    ) -> Result<Option<T>, Failed> {
+        let transaction = self.connection.transaction()?;
         let row = ThreadRow::find(&transaction, &self.place, &self.names, thread)?;
         row.map(|row| read(&Reader { connection: &transaction, place: &self.place, thread, row })).transpose()
     }
@@ -165,16 +173,24 @@ impl Database {
         &mut self,
         thread: &ThreadId,
         heads: &Mutex<Heads<CheckpointId>>,
-        read: impl FnOnce(&Reader<'_>, Option<HeadState>) -> Result<T, CheckpointError>,
+        read: impl FnOnce(&Reader<'_>, Option<HeadState>) -> Result<T, Failed>,
     ) -> Result<Option<T>, CheckpointError> {
-        let refused = |cause| error::database(&self.place, &format!("load thread `{thread}`"), cause);
-        let transaction = self.connection.transaction().map_err(refused)?;
+        let read = self.try_head(thread, heads, read);
+        read.map_err(|failed| failed.into_error(&self.place, &format!("load thread `{thread}`")))
+    }
+
+    fn try_head<T>(
+        &mut self,
+        thread: &ThreadId,
+        heads: &Mutex<Heads<CheckpointId>>,
+        read: impl FnOnce(&Reader<'_>, Option<HeadState>) -> Result<T, Failed>,
+    ) -> Result<Option<T>, Failed> {
+        let transaction = self.connection.transaction()?;
         let row = ThreadRow::find(&transaction, &self.place, &self.names, thread)?;
         // Read after the first row, which begins the transaction.
-        let version = transaction.prepare_cached("PRAGMA data_version");
-        let version = version.and_then(|mut version| version.query_row([], |row| row.get(0)));
+        let version = transaction.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
         let mut heads = heads.lock().unwrap_or_else(PoisonError::into_inner);
-        heads.invalidate_if_changed(version.map_err(refused)?);
+        heads.invalidate_if_changed(version);
         let Some(row) = row else { return Ok(None) };
         let state = heads.get(thread, &row.head);
         drop(heads);
@@ -189,12 +205,14 @@ impl Database {
 
     /// Returns the heads of the threads, newest first.
     pub(crate) fn threads(&mut self) -> Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError> {
-        let place = self.place.clone();
-        let refused = |cause| error::database(&place, "list the threads", cause);
-        let transaction = self.connection.transaction().map_err(refused)?;
+        self.try_threads().map_err(|failed| failed.into_error(&self.place, "list the threads"))
+    }
+
+    fn try_threads(&mut self) -> Result<Vec<(ThreadId, CheckpointMeta)>, Failed> {
+        let transaction = self.connection.transaction()?;
         let mut found = Vec::new();
-        for (thread, row) in roots_of(&transaction, &place)? {
-            let reader = Reader { connection: &transaction, place: &place, thread: &thread, row };
+        for (thread, row) in roots_of(&transaction, &self.place)? {
+            let reader = Reader { connection: &transaction, place: &self.place, thread: &thread, row };
             let head = reader.meta(row.head)?;
             let head = head.ok_or_else(|| reader.stored().missing(row.head, "its row"))?;
             found.push((thread, head));
@@ -205,17 +223,18 @@ impl Database {
 
     /// Returns the names alone, so that damaged heads do not matter.
     pub(crate) fn names(&mut self) -> Result<Vec<ThreadId>, CheckpointError> {
-        let roots = roots_of(&self.connection, &self.place)?;
+        let roots = roots_of(&self.connection, &self.place);
+        let roots = roots.map_err(|failed| failed.into_error(&self.place, "list the threads"))?;
         Ok(roots.into_iter().map(|(thread, _)| thread).collect())
     }
 
     /// Returns the roots that only the names of other threads have.
     pub(crate) fn orphans(&mut self) -> Result<Vec<ThreadId>, CheckpointError> {
         let refused = |cause| error::database(&self.place, "list the threads without checkpoints", cause);
-        let mut orphans = self.connection.prepare_cached(ORPHANS).map_err(refused)?;
-        let found = orphans.query_map([], |row| row.get::<_, String>(0)).map_err(refused)?;
-        let children: Vec<ThreadId> =
-            found.map(|name| name.map(Into::into)).collect::<Result<_, _>>().map_err(refused)?;
+        let children = self.connection.prepare_cached(ORPHANS).and_then(|mut orphans| {
+            orphans.query_map([], |row| row.get::<_, String>(0).map(Into::into))?.collect()
+        });
+        let children: Vec<ThreadId> = children.map_err(refused)?;
         let mut roots: Vec<_> = leftovers(children).iter().map(ThreadId::root).collect();
         roots.dedup();
         Ok(roots)
@@ -227,19 +246,15 @@ impl Database {
     }
 }
 
-fn roots_of(
-    connection: &Connection,
-    place: &Location,
-) -> Result<Vec<(ThreadId, ThreadRow)>, CheckpointError> {
-    let refused = |cause| error::database(place, "list the threads", cause);
+fn roots_of(connection: &Connection, place: &Location) -> Result<Vec<(ThreadId, ThreadRow)>, Failed> {
     ThreadRow::check_all(connection, place)?;
-    let mut roots = connection.prepare_cached(ROOTS).map_err(refused)?;
-    let mut rows = roots.query([]).map_err(refused)?;
+    let mut roots = connection.prepare_cached(ROOTS)?;
+    let mut rows = roots.query([])?;
     let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(refused)? {
-        let key = row.get(0).map_err(refused)?;
+    while let Some(row) = rows.next()? {
+        let key = row.get(0)?;
         let read = ThreadRow::read(row).map_err(|cause| error::damaged_thread_row(place, key, cause))?;
-        found.push((row.get::<_, String>(1).map_err(refused)?.into(), read));
+        found.push((row.get::<_, String>(1)?.into(), read));
     }
     Ok(found)
 }
@@ -258,20 +273,20 @@ impl Reader<'_> {
     }
 
     /// Loads a checkpoint; `None` if it does not exist.
-    fn load(&self, at: Option<CheckpointId>, depth: Depth) -> Result<Option<Loaded>, CheckpointError> {
+    fn load(&self, at: Option<CheckpointId>, depth: Depth) -> Result<Option<Loaded>, Failed> {
         let id = at.unwrap_or(self.row.head);
         let Some(path) = self.path(id, depth)? else { return Ok(None) };
-        path.into_loaded(self.row.head, self.tasks(id)?).map(Some)
+        Ok(Some(path.into_loaded(self.row.head, self.tasks(id)?)?))
     }
 
     /// Reads a checkpoint as it was committed.
-    fn commit(&self, id: CheckpointId) -> Result<Option<Commit>, CheckpointError> {
+    fn commit(&self, id: CheckpointId) -> Result<Option<Commit>, Failed> {
         let Some(path) = self.path(id, Depth::Commit)? else { return Ok(None) };
-        path.into_commit(self.own_tasks(id)?).map(Some)
+        Ok(Some(path.into_commit(self.own_tasks(id)?)?))
     }
 
     /// Reads the path to the state of a checkpoint; `None` if the thread never had the checkpoint, or it was pruned.
-    fn path(&self, from: CheckpointId, depth: Depth) -> Result<Option<PathReader<'_>>, CheckpointError> {
+    fn path(&self, from: CheckpointId, depth: Depth) -> Result<Option<PathReader<'_>>, Failed> {
         if !self.row.counts().had(from) {
             return Ok(None);
         }
@@ -279,18 +294,16 @@ impl Reader<'_> {
             return if self.was_pruned(from)? {
                 Ok(None)
             } else {
-                Err(self.stored().missing(from, "its row"))
+                Err(self.stored().missing(from, "its row").into())
             };
         };
         let mut path = PathReader::new(self.stored(), meta, depth);
         let mut contents = self.prepare(&contents())?;
         // One query for each section of the path with consecutive ids: a single one without branches.
         while let Some(start) = path.next() {
-            let mut rows = contents
-                .query([self.row.key.first(), self.key(start)])
-                .map_err(|cause| self.refused(cause))?;
-            while let Some(row) = rows.next().map_err(|cause| self.refused(cause))? {
-                let row = content(row).map_err(|cause| self.refused(cause))?;
+            let mut rows = contents.query([self.row.key.first(), self.key(start)])?;
+            while let Some(row) = rows.next()? {
+                let row = content(row)?;
                 if path.next() != Some(row.id) {
                     break;
                 }
@@ -305,52 +318,53 @@ impl Reader<'_> {
     }
 
     /// Returns the record of a task that a later checkpoint applied.
-    fn recorded(&self, id: CheckpointId, slot: u32) -> Result<Option<TaskRecord>, CheckpointError> {
+    fn recorded(&self, id: CheckpointId, slot: u32) -> Result<Option<TaskRecord>, Failed> {
         let mut record = self.prepare(&record())?;
-        let mut rows = record.query((self.key(id), slot)).map_err(|cause| self.refused(cause))?;
-        let row = rows.next().map_err(|cause| self.refused(cause))?;
-        let row = row.map(task).transpose().map_err(|cause| self.refused(cause))?;
-        row.map(|row| self.stored().record(id, row.slot, row.record, row.is_intact)).transpose()
+        let mut rows = record.query((self.key(id), slot))?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let row = task(row)?;
+        Ok(Some(self.stored().record(id, row.slot, row.record, row.is_intact)?))
     }
 
     /// Returns whether a checkpoint whose row was not found was pruned: if the number of missing ones is correct, and it is
     /// one of them. All rows are read, because the search for one may miss it.
-    fn was_pruned(&self, id: CheckpointId) -> Result<bool, CheckpointError> {
+    fn was_pruned(&self, id: CheckpointId) -> Result<bool, Failed> {
         Ok(self.row.counts().may_lack(id)
             && !self.history(&History::default())?.iter().any(|meta| meta.id == id))
     }
 
     /// Returns the metadata of one checkpoint; `None` if it does not exist.
-    fn meta(&self, id: CheckpointId) -> Result<Option<CheckpointMeta>, CheckpointError> {
+    fn meta(&self, id: CheckpointId) -> Result<Option<CheckpointMeta>, Failed> {
         let key = self.key(id);
         let mut history = self.prepare(&history())?;
-        let mut rows =
-            history.query([self.row.key.first(), key, key]).map_err(|cause| self.refused(cause))?;
-        let row = rows.next().map_err(|cause| self.refused(cause))?;
-        row.map(|row| self.stored().meta(&meta(row).map_err(|cause| self.refused(cause))?)).transpose()
+        let mut rows = history.query([self.row.key.first(), key, key])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        Ok(Some(self.stored().meta(&meta(row)?)?))
     }
 
-    pub(crate) fn history(&self, range: &History) -> Result<Vec<CheckpointMeta>, CheckpointError> {
+    pub(crate) fn history(&self, range: &History) -> Result<Vec<CheckpointMeta>, Failed> {
         let mut reader = HistoryReader::new(self.stored(), self.row.counts(), range);
         let newest = reader.newest().map_or(self.row.key.last(), |id| self.key(id));
         let mut history = self.prepare(&history())?;
         let first = self.row.key.first();
-        let mut rows = history.query([first, first, newest]).map_err(|cause| self.refused(cause))?;
+        let mut rows = history.query([first, first, newest])?;
         let mut is_all = false;
         while !reader.is_full() && !is_all {
-            match rows.next().map_err(|cause| self.refused(cause))? {
-                Some(row) => reader.push(&meta(row).map_err(|cause| self.refused(cause))?)?,
+            match rows.next()? {
+                Some(row) => reader.push(&meta(row)?)?,
                 None => is_all = true,
             }
         }
         match reader.end(is_all)? {
             HistoryEnd::Complete(found) => Ok(found),
-            HistoryEnd::Partial(part) => part.checked(self.stored(), &self.history(&History::default())?),
+            HistoryEnd::Partial(part) => {
+                Ok(part.checked(self.stored(), &self.history(&History::default())?)?)
+            }
         }
     }
 
     /// Rejects a thread with a damaged row, before its rows are rewritten.
-    pub(crate) fn check(&self) -> Result<(), CheckpointError> {
+    pub(crate) fn check(&self) -> Result<(), Failed> {
         self.history(&History::default())?;
         let range = [self.row.key.first(), self.row.key.last()];
         let find = |sql: &str| {
@@ -361,8 +375,8 @@ impl Reader<'_> {
         let content = format!(
             "SELECT key FROM checkpoints WHERE key BETWEEN ?1 AND ?2 AND content_checksum IS NOT {CONTENT} LIMIT 1"
         );
-        if let Some(key) = find(&content).map_err(|cause| self.refused(cause))? {
-            return Err(self.stored().changed(id_of(key), "its row"));
+        if let Some(key) = find(&content)? {
+            return Err(self.stored().changed(id_of(key), "its row").into());
         }
         let sums = format!(
             "SELECT checkpoint, sum({TASK_SHARE}) FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2 GROUP BY 1"
@@ -375,46 +389,45 @@ impl Reader<'_> {
             format!("{sums} EXCEPT SELECT * FROM task_sums WHERE checkpoint BETWEEN ?1 AND ?2"),
         ];
         for sql in tasks {
-            if let Some(key) = find(&sql).map_err(|cause| self.refused(cause))? {
-                return Err(self.stored().changed(id_of(key), "the rows of its tasks"));
+            if let Some(key) = find(&sql)? {
+                return Err(self.stored().changed(id_of(key), "the rows of its tasks").into());
             }
         }
         Ok(())
     }
 
     /// Returns the records of the checkpoint's own tasks, with those that a superstep folded.
-    pub(crate) fn tasks(&self, id: CheckpointId) -> Result<Vec<(u32, TaskRecord)>, CheckpointError> {
+    pub(crate) fn tasks(&self, id: CheckpointId) -> Result<Vec<(u32, TaskRecord)>, Failed> {
         let tasks = self.own_tasks(id)?;
         if id == self.row.head {
             return Ok(tasks);
         }
         let thread = self.row.key.number();
-        let branched = self.prepare(BRANCHED)?.query_row([thread], |row| row.get::<_, u32>(0));
-        let branched = branched.map_err(|cause| self.refused(cause))?;
+        let branched: u32 = self.prepare(BRANCHED)?.query_row([thread], |row| row.get(0))?;
         let mut reader = ChildReader::new(self.stored(), &self.row.counts(), branched.into(), id, tasks)?;
         let mut children = self.prepare(&children())?;
         let parent = id.0.cast_signed();
-        let mut rows = children.query([thread, parent]).map_err(|cause| self.refused(cause))?;
-        while let Some(row) = rows.next().map_err(|cause| self.refused(cause))? {
-            reader.push(&child(row).map_err(|cause| self.refused(cause))?)?;
+        let mut rows = children.query([thread, parent])?;
+        while let Some(row) = rows.next()? {
+            reader.push(&child(row)?)?;
         }
         match reader.missing_next() {
-            Some(next) if !self.was_pruned(next)? => Err(self.stored().lost_checkpoints()),
+            Some(next) if !self.was_pruned(next)? => Err(self.stored().lost_checkpoints().into()),
             _ => Ok(reader.finish()),
         }
     }
 
     /// Returns the records of the checkpoint's own tasks.
-    fn own_tasks(&self, id: CheckpointId) -> Result<Vec<(u32, TaskRecord)>, CheckpointError> {
+    fn own_tasks(&self, id: CheckpointId) -> Result<Vec<(u32, TaskRecord)>, Failed> {
         let key = self.key(id);
         let mut reader = TaskReader::new(self.stored(), id);
         let mut records = self.prepare(&records())?;
-        let mut rows = records.query([key]).map_err(|cause| self.refused(cause))?;
-        while let Some(row) = rows.next().map_err(|cause| self.refused(cause))? {
-            reader.push(&task(row).map_err(|cause| self.refused(cause))?)?;
+        let mut rows = records.query([key])?;
+        while let Some(row) = rows.next()? {
+            reader.push(&task(row)?)?;
         }
         let sum = self.prepare(TASK_SUM)?.query_row([key], |row| row.get(0)).optional();
-        reader.finish(sum.map_err(|cause| self.refused(cause))?.unwrap_or(0))
+        Ok(reader.finish(sum?.unwrap_or(0))?)
     }
 
     /// Returns the key of a checkpoint that the thread may have.
@@ -422,12 +435,8 @@ impl Reader<'_> {
         self.row.key.checkpoint(id).unwrap_or(self.row.key.last())
     }
 
-    fn prepare(&self, sql: &str) -> Result<rusqlite::CachedStatement<'_>, CheckpointError> {
-        self.connection.prepare_cached(sql).map_err(|cause| self.refused(cause))
-    }
-
-    fn refused(&self, cause: rusqlite::Error) -> CheckpointError {
-        error::database(self.place, &format!("load thread `{}`", self.thread), cause)
+    fn prepare(&self, sql: &str) -> Result<rusqlite::CachedStatement<'_>, Failed> {
+        Ok(self.connection.prepare_cached(sql)?)
     }
 }
 

@@ -34,6 +34,11 @@ const FEW: usize = 64;
 const GROUP: usize = 256;
 const GROUP_BYTES: usize = 1 << 20;
 
+// Waking another thread costs more than a small commit: about 60 µs against 15. A commit or record of up to 64 KB is executed by
+// its caller, if the database is idle at that moment; so is the start of a run whose thread is new or whose state is remembered.
+// Everything else, and everything that may wait for another process or the disk, goes to the thread that owns the connection.
+// With `synchronous = NORMAL` a commit does not wait for the disk.
+
 /// The queue of a database.
 pub(crate) struct Requests {
     shared: Arc<Shared>,
@@ -161,6 +166,18 @@ impl Requests {
         let turn = self.shared.take_turn()?;
         turn.database().and_then(|mut database| job(&mut database))
     }
+
+    // A transaction costs about ten microseconds, most of it per transaction and not per row. Runs that commit one after the
+    // other on the same runtime thread never wait for each other, so that there would be nothing to group. A commit therefore
+    // lets the runtime poll the other runs once, and the first one polled again executes all writes that wait, in one
+    // transaction, on its own thread: no other thread is woken, and no time passes without work. The worker takes over when
+    // there is more than a caller should execute between two polls. A run alone does not yield. The number of leases decides,
+    // because it is known without a clock, and a yield without other work costs less than a microsecond.
+    //
+    // A group needs no savepoints: a commit checks all its conditions before it writes, so that a rejected one has changed
+    // nothing. If a write fails after it has changed something, or the transaction fails as a whole, the transaction is undone
+    // and each write is repeated in its own. A write whose future is dropped before its turn is not executed: its run may have
+    // released the lease by then, and another process may have continued the thread.
 
     /// Executes a write: on this thread if it is small, in its own transaction if it is the only one. With `several`
     /// writers, it waits until the runtime has polled the others, so that they share a transaction.
@@ -416,9 +433,10 @@ impl Drop for EndOfWorker<'_> {
 /// Lets the runtime poll its other tasks once.
 async fn yield_once() {
     let mut polled = false;
-    poll_fn(|context| match mem::replace(&mut polled, true) {
-        true => Poll::Ready(()),
-        false => {
+    poll_fn(|context| {
+        if mem::replace(&mut polled, true) {
+            Poll::Ready(())
+        } else {
             context.waker().wake_by_ref();
             Poll::Pending
         }

@@ -4,7 +4,7 @@
 
 /// The tables of a database, as SQL.
 ///
-/// A promise: databases that this version wrote can be read by later ones.
+/// Stable format: databases that this version wrote can be read by later ones.
 pub const SCHEMA: &str = concat!(include_str!("schema.sql"), include_str!("inputs.sql"));
 
 /// The index that schema 2 did not have.
@@ -15,7 +15,7 @@ pub(crate) const SCHEMA_1: &str = include_str!("schema_1.sql");
 
 /// The tables of a store, as SQL.
 ///
-/// A promise: databases that this version wrote can be read by later ones.
+/// Stable format: databases that this version wrote can be read by later ones.
 pub const STORE_SCHEMA: &str = concat!(
     include_str!("store/schema_1.sql"),
     "\n",

@@ -230,11 +230,7 @@ fn weight(value: &Value) -> usize {
 
 /// Applies a batch atomically.
 fn apply(database: &mut Database, batch: &Batch) -> Result<Vec<Answer>, StoreError> {
-    let writes = batch.steps.iter().any(|step| match step {
-        Step::Get { refresh, .. } | Step::Search { refresh, .. } => *refresh,
-        Step::Put(_) | Step::Delete { .. } => true,
-        Step::List(_) => false,
-    });
+    let writes = batch.writes();
     let answers = transact(database, writes, |items| {
         batch.steps.iter().map(|step| items.apply(batch.now_ms, step)).collect()
     })?;

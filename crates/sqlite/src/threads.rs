@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 use superstep_checkpoint::{CheckpointError, CheckpointId, Prune, Source, TaskRecord, ThreadId};
 
 use crate::{
     checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE},
     database::{Database, ThreadKey, ThreadRow, id_of},
-    error,
-    location::Location,
+    error::Failed,
     read::Reader,
     stored::{self, Known, PrunePlan},
     write::drop_effects,
@@ -18,26 +17,29 @@ use crate::{
 impl Database {
     pub(crate) fn copy(&mut self, from: &ThreadId, to: &ThreadId) -> Result<(), CheckpointError> {
         self.writable()?;
-        let place = self.place.clone();
-        let refused = |cause| error::database(&place, &format!("copy thread `{from}`"), cause);
-        let transaction =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        ThreadRow::find(&transaction, &place, &self.names, from)?
+        let copied = self.try_copy(from, to);
+        copied.map_err(|failed| failed.into_error(&self.place, &format!("copy thread `{from}`")))
+    }
+
+    fn try_copy(&mut self, from: &ThreadId, to: &ThreadId) -> Result<(), Failed> {
+        let (place, names) = (&self.place, &self.names);
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        ThreadRow::find(&transaction, place, names, from)?
             .filter(|_| !from.is_child() && !to.is_child())
             .ok_or_else(|| CheckpointError::NoThread { thread: from.clone() })?;
-        let taken = ThreadRow::find(&transaction, &place, &self.names, to)?.is_some()
-            || !ThreadKey::under(&transaction, to).map_err(refused)?.is_empty();
+        let taken = ThreadRow::find(&transaction, place, names, to)?.is_some()
+            || !ThreadKey::under(&transaction, to)?.is_empty();
         if taken {
-            return Err(CheckpointError::ThreadExists { thread: to.clone() });
+            return Err(CheckpointError::ThreadExists { thread: to.clone() }.into());
         }
-        let children = ThreadKey::checked_under(&transaction, &place, from)?;
+        let children = ThreadKey::checked_under(&transaction, place, from)?;
         for source in [from.clone()].into_iter().chain(children.into_iter().map(|(_, child)| child)) {
-            let row = ThreadRow::find(&transaction, &place, &self.names, &source)?
+            let row = ThreadRow::find(&transaction, place, names, &source)?
                 .ok_or_else(|| CheckpointError::NoThread { thread: source.clone() })?;
-            Reader { connection: &transaction, place: &place, thread: &source, row }.check()?;
-            copy_rows(&transaction, row, &source.moved(from, to)).map_err(refused)?;
+            Reader { connection: &transaction, place, thread: &source, row }.check()?;
+            copy_rows(&transaction, row, &source.moved(from, to))?;
         }
-        transaction.commit().map_err(refused)
+        Ok(transaction.commit()?)
     }
 
     pub(crate) fn prune(
@@ -47,17 +49,18 @@ impl Database {
         prune: &Prune,
     ) -> Result<usize, CheckpointError> {
         self.writable()?;
-        let place = self.place.clone();
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(|cause| error::database(&place, &format!("prune thread `{thread}`"), cause))?;
-        let conflict = || CheckpointError::Conflict { thread: thread.clone(), expected: Some(head) };
-        let row = ThreadRow::find(&transaction, &place, &self.names, thread)?;
-        let row = row.filter(|row| row.head == head).ok_or_else(conflict)?;
-        let pruned = Pruning { transaction: &transaction, place: &place, thread, row }.run(head, prune)?;
-        let refused = |cause| error::database(&place, &format!("prune thread `{thread}`"), cause);
-        transaction.commit().map_err(refused)?;
+        let pruned = self.try_prune(thread, head, prune);
+        pruned.map_err(|failed| failed.into_error(&self.place, &format!("prune thread `{thread}`")))
+    }
+
+    fn try_prune(&mut self, thread: &ThreadId, head: CheckpointId, prune: &Prune) -> Result<usize, Failed> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let row = ThreadRow::find(&transaction, &self.place, &self.names, thread)?;
+        let row = row.filter(|row| row.head == head);
+        let row = row.ok_or_else(|| CheckpointError::conflict(thread, Some(head)))?;
+        let reader = Reader { connection: &transaction, place: &self.place, thread, row };
+        let pruned = Pruning { reader }.run(head, prune)?;
+        transaction.commit()?;
         Ok(pruned)
     }
 }
@@ -114,22 +117,18 @@ UPDATE checkpoints SET metadata = ?2, checksum = row_sum(
 ) WHERE key = ?1";
 
 struct Pruning<'a> {
-    transaction: &'a Transaction<'a>,
-    place: &'a Location,
-    thread: &'a ThreadId,
-    row: ThreadRow,
+    reader: Reader<'a>,
 }
 
 impl Pruning<'_> {
-    fn run(&self, head: CheckpointId, prune: &Prune) -> Result<usize, CheckpointError> {
-        let reader =
-            Reader { connection: self.transaction, place: self.place, thread: self.thread, row: self.row };
-        reader.check()?;
-        let known = self.known().map_err(|cause| self.refused(cause))?;
-        let plan = PrunePlan::new(self.thread, head, prune, known)?;
+    fn run(&self, head: CheckpointId, prune: &Prune) -> Result<usize, Failed> {
+        let Reader { connection, thread, .. } = self.reader;
+        self.reader.check()?;
+        let known = self.known()?;
+        let plan = PrunePlan::new(thread, head, prune, known)?;
         for (id, channels) in prune.snapshots.iter().filter(|(id, _)| plan.keep.contains(id)) {
             if plan.adds_snapshot(*id) {
-                let snapshot = stored::snapshot_text(self.thread, channels)?;
+                let snapshot = stored::snapshot_text(thread, channels)?;
                 self.update(SET_SNAPSHOT, *id, &snapshot)?;
             }
         }
@@ -138,21 +137,20 @@ impl Pruning<'_> {
             self.update(SET_METADATA, *id, &metadata)?;
         }
         for parent in plan.lost_results() {
-            self.keep_results(&reader, parent)?;
+            self.keep_results(parent)?;
         }
-        let children =
-            ThreadKey::under(self.transaction, self.thread).map_err(|cause| self.refused(cause))?;
-        for (child, _) in children.iter().filter(|(_, name)| plan.deletes(self.thread, name)) {
-            child.delete(self.transaction).map_err(|cause| self.refused(cause))?;
+        let children = ThreadKey::under(connection, thread)?;
+        for (child, _) in children.iter().filter(|(_, name)| plan.deletes(thread, name)) {
+            child.delete(connection)?;
         }
-        self.forget(&plan.keep).map_err(|cause| self.refused(cause))
+        Ok(self.delete(&plan.keep)?)
     }
 
     fn known(&self) -> rusqlite::Result<BTreeMap<CheckpointId, Known>> {
-        let mut known = self.transaction.prepare_cached(
+        let mut known = self.reader.connection.prepare_cached(
             "SELECT key, parent, source, snapshot IS NOT NULL FROM checkpoints WHERE key BETWEEN ?1 AND ?2",
         )?;
-        let rows = known.query_map([self.row.key.first(), self.row.key.last()], |row| {
+        let rows = known.query_map([self.reader.row.key.first(), self.reader.row.key.last()], |row| {
             let parent: Option<i64> = row.get(1)?;
             let known = Known {
                 parent: parent.map(|parent| CheckpointId(parent.unsigned_abs())),
@@ -164,35 +162,36 @@ impl Pruning<'_> {
         rows.collect()
     }
 
-    fn update(&self, sql: &str, id: CheckpointId, text: &str) -> Result<(), CheckpointError> {
-        let updated = self.transaction.execute(sql, (self.row.key.checkpoint(id), text));
-        updated.map(drop).map_err(|cause| self.refused(cause))
+    fn update(&self, sql: &str, id: CheckpointId, text: &str) -> Result<(), Failed> {
+        self.reader.connection.execute(sql, (self.reader.row.key.checkpoint(id), text))?;
+        Ok(())
     }
 
     /// Records the writes of a retained checkpoint's tasks, whose superstep is about to be deleted.
-    fn keep_results(&self, reader: &Reader<'_>, parent: CheckpointId) -> Result<(), CheckpointError> {
-        let Some(key) = self.row.key.checkpoint(parent) else { return Ok(()) };
-        for (slot, record) in reader.tasks(parent)? {
+    fn keep_results(&self, parent: CheckpointId) -> Result<(), Failed> {
+        let Reader { connection, thread, .. } = self.reader;
+        let Some(key) = self.reader.row.key.checkpoint(parent) else { return Ok(()) };
+        for (slot, record) in self.reader.tasks(parent)? {
             if let TaskRecord::Finished { .. } = record {
-                let record = stored::record_text(self.thread, slot, &record)?;
-                drop_effects(self.transaction, key, slot).map_err(|cause| self.refused(cause))?;
-                self.transaction
+                let record = stored::record_text(thread, slot, &record)?;
+                drop_effects(connection, key, slot)?;
+                connection
                     .prepare_cached(
                         "INSERT OR REPLACE INTO tasks (checkpoint, slot, record, checksum)
                          VALUES (?1, ?2, ?3, row_sum('task', ?1, ?2, ?3))",
                     )
-                    .and_then(|mut insert| insert.execute(params![key, slot, record]))
-                    .map_err(|cause| self.refused(cause))?;
+                    .and_then(|mut insert| insert.execute(params![key, slot, record]))?;
             }
         }
         Ok(())
     }
 
-    fn forget(&self, keep: &BTreeSet<CheckpointId>) -> rusqlite::Result<usize> {
-        let connection: &Connection = self.transaction;
-        let kept: Vec<i64> = keep.iter().filter_map(|id| self.row.key.checkpoint(*id)).collect();
+    /// Deletes the rows that are not retained, and returns the number of checkpoints.
+    fn delete(&self, keep: &BTreeSet<CheckpointId>) -> rusqlite::Result<usize> {
+        let Reader { connection, thread, row, .. } = self.reader;
+        let kept: Vec<i64> = keep.iter().filter_map(|id| row.key.checkpoint(*id)).collect();
         let kept = serde_json::to_string(&kept).expect("numbers become JSON");
-        let range = params![self.row.key.first(), self.row.key.last(), kept];
+        let range = params![row.key.first(), row.key.last(), kept];
         connection.execute(
             "DELETE FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2
              AND checkpoint NOT IN (SELECT value FROM json_each(?3))",
@@ -207,14 +206,10 @@ impl Pruning<'_> {
                  'checkpoint', key, parent, source, created_ms, control, metadata, 1
              )
              WHERE key BETWEEN ?1 AND ?2 AND parent IS NOT NULL AND (?1 | parent) NOT IN (SELECT key FROM checkpoints)",
-            [self.row.key.first(), self.row.key.last()],
+            [row.key.first(), row.key.last()],
         )?;
-        sum_tasks(connection, self.row.key)?;
-        self.row.recount(connection, self.thread)?;
+        sum_tasks(connection, row.key)?;
+        row.recount(connection, thread)?;
         Ok(pruned)
-    }
-
-    fn refused(&self, cause: rusqlite::Error) -> CheckpointError {
-        error::database(self.place, &format!("prune thread `{}`", self.thread), cause)
     }
 }

@@ -8,7 +8,7 @@ use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId, internal::le
 use crate::{
     checksum::{self, TASK_SHARE},
     database::{Database, ThreadKey, ThreadRow},
-    error,
+    error::{self, Failed},
     stored::{Bytes, EffectSlots, NewCheckpoint, NewRecord, NewRecords},
 };
 
@@ -66,7 +66,7 @@ impl Database {
     /// Returns the ids of the head and of the checkpoint after it.
     fn next_id(&mut self, new: &NewCheckpoint) -> Result<(u32, u32), CheckpointError> {
         self.writable()?;
-        let head = new.expected.map_or(Ok(0), |id| u32::try_from(id.0)).map_err(|_| conflict(new))?;
+        let head = new.expected.map_or(Ok(0), |id| u32::try_from(id.0)).map_err(|_| new.conflict())?;
         match head.checked_add(1) {
             Some(id) => Ok((head, id)),
             None => Err(self.ids_exhausted(new)?),
@@ -104,34 +104,34 @@ impl Database {
         bytes: usize,
         write: impl FnOnce(&Connection, i64) -> rusqlite::Result<T>,
     ) -> Result<T, CheckpointError> {
-        let action = || format!("record tasks of thread `{thread}`");
-        let written = self.write(action, |database| {
-            let row = database.find(thread)?;
-            let key = row.filter(|row| row.head == checkpoint).and_then(|row| row.key.checkpoint(row.head));
-            let key = key.ok_or_else(|| CheckpointError::Conflict {
-                thread: thread.clone(),
-                expected: Some(checkpoint),
-            })?;
-            let refused = |cause| error::database(&database.place, &action(), cause);
-            write(&database.connection, key).map_err(refused)
-        })?;
+        let written = self.write(
+            || format!("record tasks of thread `{thread}`"),
+            |database| {
+                let row = database.find(thread)?;
+                let key =
+                    row.filter(|row| row.head == checkpoint).and_then(|row| row.key.checkpoint(row.head));
+                let key = key.ok_or_else(|| CheckpointError::conflict(thread, Some(checkpoint)))?;
+                Ok(write(&database.connection, key)?)
+            },
+        )?;
         self.wrote(bytes);
         Ok(written)
     }
 
     pub(crate) fn delete(&mut self, thread: &ThreadId) -> Result<(), CheckpointError> {
         self.writable()?;
-        let place = self.place.clone();
-        let refused = |cause| error::database(&place, &format!("delete thread `{thread}`"), cause);
-        let transaction =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        let found = ThreadKey::find_any(&transaction, thread).map_err(refused)?;
-        let mut keys: Vec<ThreadKey> = found.into_iter().collect();
-        keys.extend(ThreadKey::under(&transaction, thread).map_err(refused)?.into_iter().map(|(key, _)| key));
-        for key in keys {
-            key.delete(&transaction).map_err(refused)?;
+        let deleted = self.try_delete(thread);
+        deleted.map_err(|cause| error::database(&self.place, &format!("delete thread `{thread}`"), cause))
+    }
+
+    fn try_delete(&mut self, thread: &ThreadId) -> rusqlite::Result<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let own = ThreadKey::find_any(&transaction, thread)?;
+        let children = ThreadKey::under(&transaction, thread)?;
+        for key in own.into_iter().chain(children.into_iter().map(|(key, _)| key)) {
+            key.delete(&transaction)?;
         }
-        transaction.commit().map_err(refused)
+        transaction.commit()
     }
 
     /// Returns the row of a thread.
@@ -149,9 +149,10 @@ impl Database {
             error::database(&self.place, &format!("look up the subgraphs of thread `{thread}`"), cause)
         })?;
         let children = leftovers(found.into_iter().map(|(_, child)| child).collect());
-        match children.is_empty() {
-            true => Ok(()),
-            false => Err(CheckpointError::Leftovers { thread: thread.clone(), children }),
+        if children.is_empty() {
+            Ok(())
+        } else {
+            Err(CheckpointError::Leftovers { thread: thread.clone(), children })
         }
     }
 
@@ -159,47 +160,44 @@ impl Database {
     fn ids_exhausted(&self, new: &NewCheckpoint) -> Result<CheckpointError, CheckpointError> {
         let row = self.find(&new.thread)?;
         let is_full = row.is_some_and(|row| Some(row.head) == new.expected);
-        Ok(if is_full { CheckpointError::too_long(&new.thread) } else { conflict(new) })
+        Ok(if is_full { CheckpointError::too_long(&new.thread) } else { new.conflict() })
     }
 }
 
 /// Appends a checkpoint with its records in a transaction. A commit that is rejected changes nothing.
-fn add(database: &Database, head: u32, id: u32, new: &NewCheckpoint) -> Result<(), CheckpointError> {
+fn add(database: &Database, head: u32, id: u32, new: &NewCheckpoint) -> Result<(), Failed> {
     let connection = &database.connection;
-    let refused = |cause| error::database(&database.place, &action(new), cause);
     let row = match (database.find(&new.thread)?, new.expected) {
         (None, None) => None,
         (Some(row), Some(_)) if row.head.0 == u64::from(head) => Some(row),
-        _ => return Err(conflict(new)),
+        _ => return Err(new.conflict().into()),
     };
     let thread = row.map(|row| row.key);
     if let Some(parent) = new.parent {
         // The head exists, and is the parent of nearly all checkpoints.
         let is_known = match thread.filter(|_| parent.0 <= head.into()) {
-            Some(thread) => {
-                parent.0 == u64::from(head) || exists(connection, thread, parent).map_err(refused)?
-            }
+            Some(thread) => parent.0 == u64::from(head) || exists(connection, thread, parent)?,
             None => false,
         };
         if !is_known {
-            return Err(CheckpointError::no_parent(&new.thread, parent));
+            return Err(CheckpointError::no_parent(&new.thread, parent).into());
         }
     }
-    if let Some(slot) = unfinished(connection, thread, new.parent, &new.recorded).map_err(refused)? {
-        return Err(CheckpointError::not_recorded(&new.thread, new.parent, slot));
+    if let Some(slot) = unfinished(connection, thread, new.parent, &new.recorded)? {
+        return Err(CheckpointError::not_recorded(&new.thread, new.parent, slot).into());
     }
     let mut row = match row {
         Some(row) => row,
         None => {
             database.check_unused(&new.thread)?;
-            ThreadRow::add(connection, &new.thread).map_err(refused)?
+            ThreadRow::add(connection, &new.thread)?
         }
     };
     let id = CheckpointId(id.into());
     let key = row.key.checkpoint(id).expect("the id is small");
-    insert(connection, key, new).map_err(refused)?;
-    upsert_all(connection, key, &new.records).map_err(refused)?;
-    row.grow(connection, &new.thread, id, new.parent).map_err(refused)
+    insert(connection, key, new)?;
+    upsert_all(connection, key, &new.records)?;
+    Ok(row.grow(connection, &new.thread, id, new.parent)?)
 }
 
 fn insert(connection: &Connection, key: i64, new: &NewCheckpoint) -> rusqlite::Result<()> {
@@ -290,10 +288,6 @@ fn unfinished(
         finished.push(row.get::<_, u32>(0)?);
     }
     Ok(slots.iter().find(|slot| finished.binary_search(slot).is_err()).copied())
-}
-
-fn conflict(new: &NewCheckpoint) -> CheckpointError {
-    CheckpointError::Conflict { thread: new.thread.clone(), expected: new.expected }
 }
 
 fn action(new: &NewCheckpoint) -> String {

@@ -19,6 +19,9 @@ use crate::{
     update_chain::Later,
 };
 
+// The JSON form is not derived. An outer update passes its entries to inner ones, and their `clear` and `$then` must be merged.
+// Serde's flatten buffers its input, knows neither, and cannot be combined with rejecting unknown entries.
+
 /// An update whose channels are known at compile time. Implemented by `#[derive(State)]`.
 #[diagnostic::on_unimplemented(
     message = "a state with the updates `{Self}` cannot be flattened",

@@ -25,7 +25,7 @@ impl<T> Shape<T> {
 
 /// Types that have a schema.
 pub trait Described {
-    /// Returns the schema.
+    /// Returns the schema; `None` if the type has none.
     fn schema(&self, generator: &mut SchemaGenerator) -> Option<Schema>;
 }
 

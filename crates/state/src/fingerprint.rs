@@ -17,6 +17,11 @@ use serde::{
 use serde_json::Error;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+// Not a hash of the JSON. The order of a map's entries does not count, a long state is read up to a limit only, nothing is
+// allocated, and a second mode distinguishes values that are equal in JSON (`None` and `Some(None)`, NaN and `null`), by which
+// an update that would change when it is read back is rejected. JSON with sorted keys would need a copy of each state. Half of
+// the file is what serde's trait requires; the rest is short.
+
 /// Returns a short text that is equal for equal values and differs for different ones, barring hash
 /// collisions.
 ///
@@ -197,9 +202,10 @@ impl List<'_> {
     fn element(&mut self, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
         self.printer.take(1)?;
         let element = value.serialize(self.printer.inner())?;
-        self.print = match self.printer.exact {
-            true => self.print.wrapping_add(mixed(element, Kind::List as u64)),
-            false => mixed(element, self.print),
+        self.print = if self.printer.exact {
+            self.print.wrapping_add(mixed(element, Kind::List as u64))
+        } else {
+            mixed(element, self.print)
         };
         self.read += 1;
         self.printer.begin(|| mixed(mixed(self.length, Begun::List as u64), self.print));

@@ -7,7 +7,8 @@ mod rule;
 mod schema;
 mod update;
 
-pub use channels::{BadChannels, JsonChannel, JsonChannels, JsonReducer};
+pub use channels::{BadChannels, JsonChannel, JsonChannels};
+pub use rule::JsonReducer;
 pub use update::{BadUpdate, JsonUpdate};
 
 use std::{borrow::Cow, fmt, sync::Arc};
@@ -18,10 +19,7 @@ use superstep_engine::ChannelSet;
 
 use crate::{
     Channel, FoldError, State, Stored, WriteError,
-    json_state::{
-        rule::{Rule, RuleValue},
-        schema::Schema,
-    },
+    json_state::{rule::RuleValue, schema::Schema},
 };
 
 /// A state whose channels are described at run time, by a [`JsonChannels`]. Its values are JSON.
@@ -67,12 +65,11 @@ pub struct JsonState {
 #[derive(Default)]
 struct Spec {
     channels: Vec<Channel>,
-    rules: Vec<Rule>,
     /// The initial values, also used for cleared channels.
     initial: Vec<RuleValue>,
     schemas: Vec<Option<Schema>>,
-    /// The schemas as they were given.
-    described: Vec<Option<Value>>,
+    /// The channels as they were given.
+    described: Vec<JsonChannel>,
     ephemeral: bool,
     untracked: bool,
 }
@@ -157,7 +154,7 @@ impl JsonState {
         for (name, write) in writes {
             let position = self.declared(&name)?;
             let held = &mut Arc::make_mut(&mut self.values)[position];
-            let folded = self.spec.rules[position].fold(held, write);
+            let folded = self.spec.described[position].fold(held, write);
             folded.map_err(|source| FoldError { channel: Cow::Owned(name), source })?;
         }
         Ok(())
@@ -185,7 +182,7 @@ impl State for JsonState {
         _: Stored,
         _: &mut schemars::SchemaGenerator,
     ) -> Option<schemars::Schema> {
-        self.spec.described[channel].clone()?.try_into().ok()
+        self.spec.described[channel].schema.clone()?.try_into().ok()
     }
 
     fn written(&self, update: &JsonUpdate) -> ChannelSet {
@@ -196,7 +193,7 @@ impl State for JsonState {
     fn exclusive(&self, update: &JsonUpdate) -> ChannelSet {
         let exclusive = |part: &JsonUpdate| {
             let alone = |name: &&String| {
-                self.spec.position(name).is_some_and(|position| self.spec.rules[position].is_exclusive())
+                self.spec.position(name).is_some_and(|position| self.spec.channels[position].exclusive)
             };
             self.set(part.writes.keys().filter(alone).chain(&part.clear))
         };
@@ -220,7 +217,7 @@ impl State for JsonState {
                 let Some(position) = self.spec.position(name) else { continue };
                 let Some(schema) = &self.spec.schemas[position] else { continue };
                 let unfit = |(place, reason)| WriteError::Unfit { channel: name.clone(), place, reason };
-                schema.check(&self.spec.rules[position].described(write)).map_err(unfit)?;
+                schema.check(&self.spec.described[position].described(write)).map_err(unfit)?;
             }
         }
         Ok(())
@@ -268,7 +265,7 @@ impl State for JsonState {
     }
 
     fn decode(&mut self, channel: usize, json: &[u8]) -> Result<(), serde_json::Error> {
-        let value = self.spec.rules[channel].read(serde_json::from_slice(json)?);
+        let value = self.spec.described[channel].read(serde_json::from_slice(json)?);
         let value = value.map_err(serde::de::Error::custom)?;
         Arc::make_mut(&mut self.values)[channel] = value;
         Ok(())

@@ -43,9 +43,10 @@ impl RawJson {
     /// # Errors
     /// If the text is not JSON.
     pub fn check(&self) -> serde_json::Result<&str> {
-        match self.is_json {
-            true => Ok(&self.text),
-            false => serde_json::from_str::<&RawValue>(&self.text).map(RawValue::get),
+        if self.is_json {
+            Ok(&self.text)
+        } else {
+            serde_json::from_str::<&RawValue>(&self.text).map(RawValue::get)
         }
     }
 

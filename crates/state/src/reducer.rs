@@ -10,6 +10,14 @@ use std::{
 
 use crate::{ById, IdOf, Log, Merges};
 
+/// The built-in reducers by the keywords of `#[channel(..)]`.
+pub mod reducers {
+    pub use super::{
+        AnyValue as any_value, Append as append, Ephemeral as ephemeral, LastValue as last_value, Max as max,
+        MergeById as merge_by_id, Sum as sum, Topic as topic, Union as union,
+    };
+}
+
 /// The error of a reducer that rejects a write.
 pub type ReduceError = Box<dyn Error + Send + Sync>;
 

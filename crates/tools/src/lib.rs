@@ -58,10 +58,9 @@ pub mod internal {
     pub use crate::folders::{
         locks::{LockedFile, PATIENCE, blocking, keep_names, lock, locked, patiently, private},
         stored::{open_stored, read_stored},
-        thread_folders::{
-            ThreadFolders, UNFINISHED, clear_unfinished, hash_of, lock_unfinished, user_name, user_of,
-        },
+        thread_folders::{ThreadFolders, UNFINISHED, clear_unfinished, lock_unfinished, user_name, user_of},
     };
     #[cfg(feature = "workspace")]
     pub use crate::workspace::{edit::edit_file_once, journal::EditJournal};
+    pub use superstep_llm::internal::hash_of;
 }

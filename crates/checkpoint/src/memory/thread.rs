@@ -34,7 +34,7 @@ struct Stored {
 impl Thread {
     pub(super) fn record(&mut self, task: &TaskKey, record: TaskRecord) -> Result<(), CheckpointError> {
         if self.head() != Some(task.checkpoint) {
-            return Err(conflict(&task.thread, Some(task.checkpoint)));
+            return Err(CheckpointError::conflict(&task.thread, Some(task.checkpoint)));
         }
         let head = self.checkpoints.last_mut().expect("a thread with a head has a checkpoint");
         put(&mut head.records, task.slot, record);
@@ -47,7 +47,7 @@ impl Thread {
         results: BTreeMap<String, RawJson>,
     ) -> Result<bool, CheckpointError> {
         let head = self.checkpoints.last_mut().filter(|head| head.id == task.checkpoint);
-        let head = head.ok_or_else(|| conflict(&task.thread, Some(task.checkpoint)))?;
+        let head = head.ok_or_else(|| CheckpointError::conflict(&task.thread, Some(task.checkpoint)))?;
         let found = head.records.binary_search_by_key(&task.slot, |(slot, _)| *slot);
         let once = found.ok().and_then(|at| head.records[at].1.once_mut());
         Ok(once.map(|once| once.extend(results)).is_some())
@@ -159,8 +159,8 @@ impl Thread {
         keep.insert(head);
         for id in &keep {
             let stored = self.get(*id).ok_or_else(|| CheckpointError::unknown_retained(thread, *id))?;
-            let has_way = stored.commit.parent.is_none_or(|parent| keep.contains(&parent));
-            if !has_way && stored.commit.snapshot.is_none() && !snapshots.contains_key(id) {
+            let has_path = stored.commit.parent.is_none_or(|parent| keep.contains(&parent));
+            if !has_path && stored.commit.snapshot.is_none() && !snapshots.contains_key(id) {
                 return Err(CheckpointError::unreachable_retained(thread, *id));
             }
         }
@@ -226,7 +226,7 @@ impl Thread {
 
     /// Returns the parts of a load without their values, which are copied after the lock on the thread is
     /// released.
-    pub(super) fn way(&self, at: Option<CheckpointId>) -> Option<CheckpointPath> {
+    pub(super) fn path(&self, at: Option<CheckpointId>) -> Option<CheckpointPath> {
         let head = self.head()?;
         let id = at.unwrap_or(head);
         let meta = self.meta(id)?;
@@ -282,11 +282,6 @@ fn add_applied(tasks: &mut Vec<(u32, TaskRecord)>, superstep: Option<&Commit>) {
             put(tasks, task.slot, TaskRecord::Finished { update, targets: Vec::new(), failure: None });
         }
     }
-}
-
-/// Creates the error of a write with an outdated head.
-pub(super) fn conflict(thread: &ThreadId, expected: Option<CheckpointId>) -> CheckpointError {
-    CheckpointError::Conflict { thread: thread.clone(), expected }
 }
 
 fn put(records: &mut Vec<(u32, TaskRecord)>, slot: u32, record: TaskRecord) {

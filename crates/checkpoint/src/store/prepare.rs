@@ -89,6 +89,17 @@ pub struct Batch {
     pub steps: Vec<Step>,
 }
 
+impl Batch {
+    /// Returns whether it may write.
+    pub fn writes(&self) -> bool {
+        self.steps.iter().any(|step| match step {
+            Step::Get { refresh, .. } | Step::Search { refresh, .. } => *refresh,
+            Step::Put(_) | Step::Delete { .. } => true,
+            Step::List(_) => false,
+        })
+    }
+}
+
 /// A prepared [`Operation`].
 #[derive(Debug)]
 pub enum Step {

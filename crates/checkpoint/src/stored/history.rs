@@ -89,13 +89,14 @@ impl<'a> HistoryReader<'a> {
         (self.next, self.seen) = (id - 1, self.seen + 1);
         // Checkpoints of other sources need not be decoded.
         let is_other = |source: crate::Source| source.as_str().as_bytes() != row.source;
-        if !self.is_full() && !(row.is_intact && self.range.source.is_some_and(is_other)) {
+        let is_skipped = row.is_intact && self.range.source.is_some_and(is_other);
+        if !self.is_full() && !is_skipped {
             self.found.extend(Some(self.thread.meta(row)?).filter(|meta| self.range.has(meta)));
         }
         Ok(())
     }
 
-    /// Ends the history. `is_all` tells whether there are no more rows.
+    /// Ends the history. `is_all` is `true` if there are no more rows.
     ///
     /// # Errors
     /// [`CheckpointError::Corrupt`] if rows are missing.

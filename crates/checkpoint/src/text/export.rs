@@ -111,10 +111,7 @@ pub async fn export_to(
     options: &ExportOptions,
     out: &mut (dyn Write + Send),
 ) -> Result<Copied, TextError> {
-    let ids = match thread.is_child() {
-        true => Vec::new(),
-        false => ids(store, thread).await?,
-    };
+    let ids = if thread.is_child() { Vec::new() } else { ids(store, thread).await? };
     if ids.is_empty() {
         return Err(CheckpointError::NoThread { thread: thread.clone() }.into());
     }
@@ -256,14 +253,17 @@ impl<'a> Writer<'a> {
         let root = &threads[0].0;
         for (thread, ids) in threads {
             let path: Vec<_> = thread.as_str().split(SEPARATOR).skip(1).map(str::to_owned).collect();
-            let first = |mark| match path.is_empty() {
-                true => Line::Header(Header {
-                    superstep: KIND.to_owned(),
-                    format: FORMAT,
-                    thread: thread.as_str().to_owned(),
-                    mark,
-                }),
-                false => Line::Subgraph(Subgraph { subgraph: path, mark }),
+            let first = |mark| {
+                if path.is_empty() {
+                    Line::Header(Header {
+                        superstep: KIND.to_owned(),
+                        format: FORMAT,
+                        thread: thread.as_str().to_owned(),
+                        mark,
+                    })
+                } else {
+                    Line::Subgraph(Subgraph { subgraph: path, mark })
+                }
             };
             self.thread(thread, ids, first).await?;
         }

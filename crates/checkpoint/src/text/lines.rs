@@ -1,4 +1,4 @@
-//! The lines of a thread as text. A promise: see the fixtures in `tests`.
+//! The lines of a thread as text. Stable format: see the fixtures in `tests`.
 //!
 //! Start at [`Line`].
 
@@ -246,9 +246,10 @@ impl<'de> Deserialize<'de> for Target {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // An untagged enum cannot contain raw JSON.
         let raw = Raw::deserialize(deserializer)?;
-        match raw.get().starts_with('"') {
-            true => serde_json::from_str(raw.get()).map(Self::Node),
-            false => serde_json::from_str(raw.get()).map(Self::Worker),
+        if raw.get().starts_with('"') {
+            serde_json::from_str(raw.get()).map(Self::Node)
+        } else {
+            serde_json::from_str(raw.get()).map(Self::Worker)
         }
         .map_err(D::Error::custom)
     }
@@ -426,7 +427,6 @@ impl Task {
         self.end == End::Finished
     }
 
-    /// Returns the record.
     pub(super) fn into_record(self) -> Result<TaskRecord, String> {
         let Self {
             task: _,

@@ -166,9 +166,10 @@ impl<'a> Parser<'a> {
 
     /// Checks that the thread before this line has a checkpoint.
     fn ends(&self, number: u64) -> Result<(), TextError> {
-        match self.thread.checkpoints.is_empty() {
-            true => Err(error(number, "the thread before this line has no checkpoint")),
-            false => Ok(()),
+        if self.thread.checkpoints.is_empty() {
+            Err(error(number, "the thread before this line has no checkpoint"))
+        } else {
+            Ok(())
         }
     }
 

@@ -113,7 +113,7 @@ impl<S: State> StateSnapshot<S> {
             let began = origins.occasion(record.slot, thread);
             let ask = |question: &Question| into_interrupt(question.clone(), began, asks, topology);
             task.interrupts = questions.iter().map(ask).collect();
-            let (failure, end) = record.record.taken_apart();
+            let (failure, end) = record.record.into_parts();
             task.error = match end {
                 TaskRecord::Failed { error, .. } => Some(error),
                 TaskRecord::Interrupted { error, .. } => {

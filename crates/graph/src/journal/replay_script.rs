@@ -335,7 +335,7 @@ impl Script {
 
 /// Reads the stored data of a task from its record.
 fn known(record: TaskRecord, is_recorded: bool) -> Result<ExpectedTask, serde_json::Error> {
-    let (failure, record) = record.taken_apart();
+    let (failure, record) = record.into_parts();
     Ok(match record {
         TaskRecord::Finished { update, targets, .. } => {
             let mut recorded = is_recorded.then(|| Recorded::of(&update)).transpose()?;

@@ -140,7 +140,7 @@ pub(super) fn restore_tasks<S: State>(
     for RestoredTask { slot, record, update } in tasks {
         let Some(name) = begin.control.next.get(slot as usize).cloned() else { continue };
         let id = TaskId { step: begin.control.step + 1, slot };
-        let (failure, record) = record.taken_apart();
+        let (failure, record) = record.into_parts();
         let mut node = exec.graph.topology.find(name.as_str());
         if let Some(failure) = failure {
             // Without its handler a task's node is retried, because a failure must not disappear. If the

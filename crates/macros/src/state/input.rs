@@ -28,13 +28,13 @@ pub(super) struct Parts {
 
 impl Parts {
     fn add(&mut self, state: &Ident, field: Field) -> Result<()> {
-        let said = FieldOptions::parse(&field.attrs)?;
-        if said.flatten {
-            self.flats.push(Flat::parse(field, &said, self.channels.len(), &self.flats)?);
+        let options = FieldOptions::parse(&field.attrs)?;
+        if options.flatten {
+            self.flats.push(Flat::parse(field, &options, self.channels.len(), &self.flats)?);
         } else {
             let flats = self.flats.iter().map(|flat| flat.ty.clone()).collect();
             self.positions.push((self.channels.len(), flats));
-            self.channels.push(Channel::parse(state, field, said)?);
+            self.channels.push(Channel::parse(state, field, options)?);
         }
         Ok(())
     }

@@ -40,9 +40,10 @@ impl Parse for Named {
         let content;
         parenthesized!(content in input);
         let argument = Ident::parse_any(&content)?;
-        let root = match content.peek(Token![in]) && kind == "path" {
-            true => content.parse::<Token![in]>().and_then(|_| content.parse().map(Some))?,
-            false => None,
+        let root = if content.peek(Token![in]) && kind == "path" {
+            content.parse::<Token![in]>().and_then(|_| content.parse().map(Some))?
+        } else {
+            None
         };
         if content.is_empty() {
             Ok(Self { kind, argument, root })

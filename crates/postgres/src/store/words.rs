@@ -13,6 +13,9 @@ use super::{
 };
 use crate::query::Query;
 
+// One ranking for all stores: the words and scores are those of the store in memory. PostgreSQL finds the items that have a
+// word, by an index of its own; its dictionaries would make results depend on the server's language.
+
 /// An item that has one of the words, with its namespace and key.
 type Candidate = internal::Candidate<(Vec<u8>, Vec<u8>)>;
 

@@ -60,8 +60,8 @@ async fn a_changed_row_is_an_error_that_names_it() {
         assert_eq!(load(&store, &thread).await.tasks.len(), 1);
         server.sql(&format!("SET search_path TO {}; {sql}", options.schema));
         let error = store.load(&thread, None).await.expect_err(sql);
-        let said = text(&error, &options);
-        assert!(said.starts_with(&expected), "{sql}:\n{said}\n{expected}");
+        let message = text(&error, &options);
+        assert!(message.starts_with(&expected), "{sql}:\n{message}\n{expected}");
         // The others are not affected, and nothing is committed behind it.
         store.delete(&thread).await.unwrap();
         line(&store, &thread, 1).await;
@@ -136,9 +136,9 @@ async fn a_database_that_cannot_be_used_is_refused_without_the_password() {
     let Some(server) = shared() else { return };
     let refused = |options: PostgresOptions| {
         let error = PostgresCheckpointer::open(options).expect_err("it is refused");
-        let said = format!("{error:?}");
-        assert!(!said.contains("s3cret"), "{said}");
-        said
+        let message = format!("{error:?}");
+        assert!(!message.contains("s3cret"), "{message}");
+        message
     };
     let url = server.url();
     let unknown = refused(PostgresOptions::new(url.replace("/postgres", "/nothing")));

@@ -190,8 +190,8 @@ impl Process {
         loop {
             line.clear();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "the other process ended");
-            if let Some((_, said)) = line.trim_end().split_once("other: ") {
-                return said.to_owned();
+            if let Some((_, message)) = line.trim_end().split_once("other: ") {
+                return message.to_owned();
             }
         }
     }
@@ -248,8 +248,8 @@ async fn a_process_that_was_stopped_for_too_long_loses_its_thread_and_stores_not
     other.signal(Signal::CONT);
     other.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     for _ in 0..5 {
-        let said = other.says();
-        assert!(said.starts_with("SS315: another process has taken over thread `t`"), "{said}");
+        let message = other.says();
+        assert!(message.starts_with("SS315: another process has taken over thread `t`"), "{message}");
     }
     assert_eq!(load(&store, &thread).await, before);
     let head = Some(CheckpointId(1));

@@ -167,13 +167,12 @@ fn program(programs: Option<&Path>, name: &str) -> Option<PathBuf> {
 
 /// Returns a command that does not run as root.
 fn plain(program: &Path) -> Command {
-    let mut command = match rustix::process::geteuid().is_root() {
-        true => {
-            let mut command = Command::new("setpriv");
-            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
-            command
-        }
-        false => Command::new(program),
+    let mut command = if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+        command
+    } else {
+        Command::new(program)
     };
     command.current_dir("/").process_group(0);
     command

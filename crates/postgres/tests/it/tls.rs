@@ -112,9 +112,9 @@ fn client(url: &str, trusted: &Path) -> String {
     command.args(["--exact", "tls::the_client", "--nocapture"]).env(URL, url).env(TRUSTED, trusted);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let said = lines.filter_map(|line| Some(line.split_once("client: ")?.1.to_owned())).last();
+    let message = lines.filter_map(|line| Some(line.split_once("client: ")?.1.to_owned())).last();
     child.wait().unwrap();
-    said.expect("the client reports a result")
+    message.expect("the client reports a result")
 }
 
 /// Runs in the other process only.

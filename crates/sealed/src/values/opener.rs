@@ -241,9 +241,10 @@ impl Opener<'_> {
             was_plain = is_plain;
             commits.push(updates);
         }
-        match path == end {
-            true => Ok(commits),
-            false => Err(moved("an update before it is missing, or is another one")),
+        if path == end {
+            Ok(commits)
+        } else {
+            Err(moved("an update before it is missing, or is another one"))
         }
     }
 
@@ -263,7 +264,6 @@ impl Opener<'_> {
         self.keys.is_some_and(|keys| keys.from == 1)
     }
 
-    /// Opens a snapshot.
     fn snapshot(&self, snapshot: &Snapshot) -> Result<OpenSnapshot, Fault> {
         let channels = snapshot.channels().map_err(Fault::malformed)?;
         let json = match &*channels {

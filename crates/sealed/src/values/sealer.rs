@@ -42,6 +42,10 @@ impl Sealer<'_> {
         move |fault| error::of_thread(self.thread, &part, fault)
     }
 
+    // The metadata is encrypted as a whole. Fingerprints of channels and the caller's metadata would reveal values. And a
+    // changed `control` could name another pending node, such as the one behind an approval: the tag of the metadata covers it,
+    // so that readable columns cannot be changed either.
+
     /// Seals the checkpoint that gets the number `id`. `path` leads to it, if it is known.
     pub(crate) fn commit(
         &self,
@@ -142,9 +146,10 @@ impl Sealer<'_> {
         let pairs: Vec<_> = pairs.chain(path.iter().map(|(name, path)| (name, path))).collect();
         let text = json(&pairs)?;
         let sealed = self.seal(Part::Snapshot, "", position(Some(id.0), None, None), &text)?;
-        match is_sealed(&sealed) {
-            true => Ok(vec![ChannelValue { channel: SEALED.to_owned(), json: sealed.into() }]),
-            false => Ok(channels.to_vec()),
+        if is_sealed(&sealed) {
+            Ok(vec![ChannelValue { channel: SEALED.to_owned(), json: sealed.into() }])
+        } else {
+            Ok(channels.to_vec())
         }
     }
 
@@ -202,12 +207,11 @@ impl Sealer<'_> {
                 TaskRecord::Interrupted { questions, answers, asked, attempts, error, once }
             }
             TaskRecord::Handled { failure, handler } => {
-                let failure = match self.is_encrypted() {
-                    true => {
-                        let sealed = part("handled", &json(&failure)?)?;
-                        Box::new(NodeFailure::new(SEALED.into(), 0, FailureKind::Error, sealed))
-                    }
-                    false => failure,
+                let failure = if self.is_encrypted() {
+                    let sealed = part("handled", &json(&failure)?)?;
+                    Box::new(NodeFailure::new(SEALED.into(), 0, FailureKind::Error, sealed))
+                } else {
+                    failure
                 };
                 TaskRecord::Handled { failure, handler: Box::new(self.try_record(at, slot, *handler)?) }
             }

@@ -25,8 +25,21 @@ use nix::{
 use superstep_checkpoint::ThreadId;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The number of files. The kernel searches all locks of a file for each new one, so that thousands of leases of one file
-/// would cost milliseconds.
+// A file per lease, created, locked and removed, took 104 µs, more than ten commits. A lock on a byte of a file that stays open
+// takes 1.5 µs, and 1.8 more for the check that the file is still the one with that name. The locks belong to the open file
+// (`F_OFD_SETLK` of Linux; `nix` has a safe function for it), so that two connections of one process exclude each other, and
+// closing any other descriptor releases nothing, unlike POSIX locks, which `rustix` has. The kernel searches a list of all locks
+// of a file for each new one: with 10,000 leases of one file a lease took 620 µs. So there are 64 files. The byte is 62 bits of
+// a hash of the thread's name; two threads with equal hashes could not run at once, and no more.
+//
+// The last connection to close a file removes it. All that have it open share a lock on its first byte; the one that can lock
+// that byte alone is the last. So a removal never looks like a lease.
+//
+// Other platforms have no such locks, or only in unsafe form: there a writer locks a whole file of its own, as `std` offers it
+// everywhere. A table of leases in the database would not be released by `kill -9`. An exclusively opened database needs no
+// files at all.
+
+/// The number of files.
 const FILES: u8 = 64;
 
 /// The byte that is shared by all that have the file open.

@@ -59,8 +59,8 @@ async fn stored(graph: CompiledGraph<Chat>, turns: i64) -> u64 {
     let store = Arc::new(SqliteCheckpointer::open(folder.db()).unwrap());
     let graph = graph.with_checkpointer(store.clone());
     for turn in 0..turns {
-        let said = Chat::update().messages([message("user", turn)]);
-        graph.thread("chat").run(said).await.unwrap();
+        let input = Chat::update().messages([message("user", turn)]);
+        graph.thread("chat").run(input).await.unwrap();
     }
     let ended = graph.thread("chat").state().await.unwrap();
     assert_eq!(ended.values.messages.len(), 2 * usize::try_from(turns).unwrap());

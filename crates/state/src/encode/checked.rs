@@ -270,9 +270,10 @@ impl<'a, S: Serializer> Checked<'a, S> {
     }
 
     fn check(&self, depth: usize) -> Result<(), S::Error> {
-        match depth > self.notes.levels || self.nesting > MAX_NESTING {
-            true => Err(too_deep(MAX_DEPTH)),
-            false => Ok(()),
+        if depth > self.notes.levels || self.nesting > MAX_NESTING {
+            Err(too_deep(MAX_DEPTH))
+        } else {
+            Ok(())
         }
     }
 
@@ -304,11 +305,10 @@ impl<'a, S: Serializer> Checked<'a, S> {
     }
 
     fn float(&self, float: f64) -> Result<(), S::Error> {
-        match float.is_finite() {
-            true => Ok(()),
-            false => {
-                self.lossy(|| format!("{float} is not a number in JSON and would be read back as `null`"))
-            }
+        if float.is_finite() {
+            Ok(())
+        } else {
+            self.lossy(|| format!("{float} is not a number in JSON and would be read back as `null`"))
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use superstep_engine::ChannelSet;
 
-use super::{Spec, rule::Rule, schema::Schema};
+use super::{JsonReducer, Spec, schema::Schema};
 use crate::{Channel, stored_update::keys::is_reserved};
 
 /// The channels of a [`JsonState`](super::JsonState), by name.
@@ -42,36 +42,6 @@ pub struct JsonChannel {
     /// `true` if it is never stored.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub untracked: bool,
-}
-
-/// A reducer of a channel of a [`JsonState`](super::JsonState).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum JsonReducer {
-    /// The write replaces the value; one write per superstep.
-    #[default]
-    LastValue,
-    /// The same with any number of writes, of which the last task's counts.
-    AnyValue,
-    /// Like `last_value`, and only the next superstep sees the value.
-    Ephemeral,
-    /// A written list appends its items, any other value is an item; to a channel whose default is text, text
-    /// is appended.
-    Append,
-    /// Like `append` for lists, and only the next superstep sees the items.
-    Topic,
-    /// Written objects replace those with the same `id`, or are added; `{"$remove": id}` and
-    /// `{"$remove_all": true}` remove.
-    MergeById,
-    /// Numbers are added up. Integers stay integers; a sum that does not fit 64 bits is an error.
-    Sum,
-    /// The greatest write is retained, of numbers or of texts.
-    Max,
-    /// Objects are merged; to a channel whose default is a list, missing items are added.
-    Union,
-    /// Written names have arrived; the value is the list of arrived names.
-    Barrier,
 }
 
 /// An invalid description of channels.
@@ -161,21 +131,19 @@ impl JsonChannels {
             if (channel.reducer == JsonReducer::Barrier) == channel.names.is_empty() {
                 problem("a barrier requires `names`, and no other channel has them".into());
             }
-            let rule = Rule::new(channel);
-            match rule.initial(channel.default.clone()) {
+            match channel.initial() {
                 Ok(value) => spec.initial.push(value),
                 Err(cause) => problem(format!("its default: {cause}")),
             }
-            spec.described.push(channel.schema.clone());
             match channel.schema.as_ref().map(Schema::new).transpose() {
                 Ok(schema) => spec.schemas.push(schema),
                 Err(cause) => problem(format!("its schema {cause}")),
             }
-            let ephemeral = matches!(channel.reducer, JsonReducer::Ephemeral | JsonReducer::Topic);
+            let ephemeral = channel.reducer.is_ephemeral();
             spec.ephemeral |= ephemeral;
             spec.untracked |= channel.untracked;
-            let exclusive = rule.is_exclusive();
-            spec.rules.push(rule);
+            let exclusive = channel.reducer.is_exclusive();
+            spec.described.push(channel.clone());
             spec.channels.push(Channel {
                 name: Cow::Owned(name.clone()),
                 was: channel.was.iter().cloned().map(Cow::Owned).collect(),

@@ -2,11 +2,99 @@
 
 use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Number, Value};
 
-use super::{JsonChannel, JsonReducer};
+use super::JsonChannel;
 use crate::{ById, IdOf, Log, Merge, Merges, ReduceError};
+
+/// A reducer of a channel of a [`JsonState`](super::JsonState).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum JsonReducer {
+    /// The write replaces the value; one write per superstep.
+    #[default]
+    LastValue,
+    /// The same with any number of writes, of which the last task's counts.
+    AnyValue,
+    /// Like `last_value`, and only the next superstep sees the value.
+    Ephemeral,
+    /// A written list appends its items, any other value is an item; to a channel whose default is text, text
+    /// is appended.
+    Append,
+    /// Like `append` for lists, and only the next superstep sees the items.
+    Topic,
+    /// Written objects replace those with the same `id`, or are added; `{"$remove": id}` and
+    /// `{"$remove_all": true}` remove.
+    MergeById,
+    /// Numbers are added up. Integers stay integers; a sum that does not fit 64 bits is an error.
+    Sum,
+    /// The greatest write is retained, of numbers or of texts.
+    Max,
+    /// Objects are merged; to a channel whose default is a list, missing items are added.
+    Union,
+    /// Written names have arrived; the value is the list of arrived names.
+    Barrier,
+}
+
+impl JsonReducer {
+    /// Returns whether a channel accepts one write per superstep.
+    pub(super) fn is_exclusive(self) -> bool {
+        matches!(self, Self::LastValue | Self::Ephemeral)
+    }
+
+    /// Returns whether only the next superstep sees the value.
+    pub(super) fn is_ephemeral(self) -> bool {
+        matches!(self, Self::Ephemeral | Self::Topic)
+    }
+}
+
+/// The kind of JSON that a channel has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Any,
+    Text,
+    Number,
+    Ordered,
+    Object,
+    List,
+}
+
+impl Kind {
+    fn fits(self, value: &Value) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Text => value.is_string(),
+            Self::Number => value.is_number(),
+            Self::Ordered => value.is_null() || value.is_number() || value.is_string(),
+            Self::Object => value.is_object(),
+            Self::List => value.is_array(),
+        }
+    }
+
+    /// Returns the value before the first write.
+    fn empty(self) -> Value {
+        match self {
+            Self::Any | Self::Ordered => Value::Null,
+            Self::Text => Value::from(""),
+            Self::Number => Value::from(0),
+            Self::Object => Value::Object(Map::new()),
+            Self::List => Value::Array(Vec::new()),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Any => "anything",
+            Self::Text => "a text",
+            Self::Number => "a number",
+            Self::Ordered => "a number or a text",
+            Self::Object => "an object",
+            Self::List => "a list",
+        }
+    }
+}
 
 /// The value of a channel. Cheap to clone.
 #[derive(Clone)]
@@ -60,75 +148,41 @@ impl Serialize for RuleValue {
     }
 }
 
-/// A reducer with its parameters.
-pub(super) enum Rule {
-    Replace,
-    Any,
-    List,
-    Text,
-    ById,
-    Sum,
-    Max,
-    Object,
-    Set,
-    Barrier(Vec<String>),
-}
-
-impl Rule {
-    pub(super) fn new(channel: &JsonChannel) -> Self {
-        let default = channel.default.as_ref();
-        match channel.reducer {
-            JsonReducer::LastValue | JsonReducer::Ephemeral => Self::Replace,
-            JsonReducer::AnyValue => Self::Any,
-            JsonReducer::Append if default.is_some_and(Value::is_string) => Self::Text,
-            JsonReducer::Append | JsonReducer::Topic => Self::List,
-            JsonReducer::MergeById => Self::ById,
-            JsonReducer::Sum => Self::Sum,
-            JsonReducer::Max => Self::Max,
-            JsonReducer::Union if default.is_some_and(Value::is_array) => Self::Set,
-            JsonReducer::Union => Self::Object,
-            JsonReducer::Barrier => Self::Barrier(channel.names.clone()),
+impl JsonChannel {
+    fn kind(&self) -> Kind {
+        let default = self.default.as_ref();
+        match self.reducer {
+            JsonReducer::LastValue | JsonReducer::Ephemeral | JsonReducer::AnyValue => Kind::Any,
+            JsonReducer::Append if default.is_some_and(Value::is_string) => Kind::Text,
+            JsonReducer::Union if !default.is_some_and(Value::is_array) => Kind::Object,
+            JsonReducer::Append | JsonReducer::Topic | JsonReducer::MergeById => Kind::List,
+            JsonReducer::Union | JsonReducer::Barrier => Kind::List,
+            JsonReducer::Sum => Kind::Number,
+            JsonReducer::Max => Kind::Ordered,
         }
     }
 
-    /// Returns whether it accepts one write per superstep.
-    pub(super) fn is_exclusive(&self) -> bool {
-        matches!(self, Self::Replace)
-    }
-
-    /// Returns the value of a channel without writes.
-    pub(super) fn initial(&self, default: Option<Value>) -> Result<RuleValue, String> {
-        let default = default.unwrap_or_else(|| match self {
-            Self::Replace | Self::Any | Self::Max => Value::Null,
-            Self::Text => Value::from(""),
-            Self::Sum => Value::from(0),
-            Self::Object => Value::Object(Map::new()),
-            Self::List | Self::ById | Self::Set | Self::Barrier(_) => Value::Array(Vec::new()),
-        });
-        self.read(default)
+    /// Returns the value before the first write.
+    pub(super) fn initial(&self) -> Result<RuleValue, String> {
+        self.read(self.default.clone().unwrap_or_else(|| self.kind().empty()))
     }
 
     /// Reads a whole value, from a snapshot or a default.
     pub(super) fn read(&self, value: Value) -> Result<RuleValue, String> {
-        let fits = match self {
-            Self::Replace | Self::Any => true,
-            Self::Max => value.is_null() || value.is_number() || value.is_string(),
-            Self::Text => value.is_string(),
-            Self::Sum => value.is_number(),
-            Self::Object => value.is_object(),
-            Self::List | Self::ById | Self::Set | Self::Barrier(_) => value.is_array(),
-        };
-        match (self, value) {
-            (_, value) if !fits => Err(format!("it is {} and cannot be {}", kind(&value), self.wants())),
-            (Self::List, Value::Array(items)) => Ok(RuleValue::List(items.into())),
-            (Self::ById, Value::Array(items)) => {
-                for item in &items {
-                    has_id(item).map_err(|cause| cause.to_string())?;
-                }
+        let wanted = self.kind();
+        match (self.reducer, value) {
+            (_, value) if !wanted.fits(&value) => {
+                Err(format!("it is {} and cannot be {}", kind(&value), wanted.name()))
+            }
+            (JsonReducer::Append | JsonReducer::Topic, Value::Array(items)) => {
+                Ok(RuleValue::List(items.into()))
+            }
+            (JsonReducer::MergeById, Value::Array(items)) => {
+                items.iter().try_for_each(has_id).map_err(|cause| cause.to_string())?;
                 Ok(RuleValue::ById(items.into_iter().collect()))
             }
-            (Self::Barrier(names), value) => {
-                self.names(names, &value).map_err(|cause| cause.to_string())?;
+            (JsonReducer::Barrier, value) => {
+                self.arrivals(&value).map_err(|cause| cause.to_string())?;
                 Ok(RuleValue::from(value))
             }
             (_, value) => Ok(RuleValue::from(value)),
@@ -137,11 +191,13 @@ impl Rule {
 
     /// Folds one write.
     pub(super) fn fold(&self, held: &mut RuleValue, write: Value) -> Result<(), ReduceError> {
-        match (self, held) {
-            (Self::Replace | Self::Any, held) => *held = RuleValue::from(write),
-            (Self::List, RuleValue::List(list)) => list.extend(items(write)),
-            (Self::ById, RuleValue::ById(list)) => list.merge(merges(write)?)?,
-            (Self::Max, held) => match held {
+        match (self.reducer, held) {
+            (JsonReducer::LastValue | JsonReducer::Ephemeral | JsonReducer::AnyValue, held) => {
+                *held = RuleValue::from(write);
+            }
+            (JsonReducer::Append | JsonReducer::Topic, RuleValue::List(list)) => list.extend(items(write)),
+            (JsonReducer::MergeById, RuleValue::ById(list)) => list.merge(merges(write)?)?,
+            (JsonReducer::Max, held) => match held {
                 RuleValue::Value(value) if compare(&write, value)?.is_le() => {}
                 _ => {
                     compare(&write, &write)?;
@@ -150,34 +206,35 @@ impl Rule {
             },
             (_, RuleValue::Value(value)) => self.fold_value(Arc::make_mut(value), write)?,
             (_, RuleValue::Nothing | RuleValue::List(_) | RuleValue::ById(_)) => {
-                unreachable!("`read` makes the values that a rule takes")
+                unreachable!("`read` makes the values that a reducer takes")
             }
         }
         Ok(())
     }
 
     fn fold_value(&self, value: &mut Value, write: Value) -> Result<(), ReduceError> {
-        match (self, value, write) {
-            (Self::Text, Value::String(text), Value::String(write)) => text.push_str(&write),
-            (Self::Sum, Value::Number(sum), Value::Number(write)) => *sum = add(sum, &write)?,
-            (Self::Object, Value::Object(object), Value::Object(write)) => object.extend(write),
-            (Self::Set, Value::Array(set), write) => {
+        match (self.reducer, value, write) {
+            (JsonReducer::Append, Value::String(text), Value::String(write)) => text.push_str(&write),
+            (JsonReducer::Sum, Value::Number(sum), Value::Number(write)) => *sum = add(sum, &write)?,
+            (JsonReducer::Union, Value::Object(object), Value::Object(write)) => object.extend(write),
+            (JsonReducer::Union, Value::Array(set), write) => {
                 for item in items(write) {
                     if !set.contains(&item) {
                         set.push(item);
                     }
                 }
             }
-            (Self::Barrier(names), Value::Array(arrived), write) => {
-                let new = self.names(names, &write)?;
+            (JsonReducer::Barrier, Value::Array(arrived), write) => {
+                let new = self.arrivals(&write)?;
                 // In name order, independent of the order of the writes.
                 let is_there = |name: &&String| {
                     new.contains(&name.as_str()) || arrived.iter().any(|there| there == name.as_str())
                 };
-                *arrived = names.iter().filter(is_there).cloned().map(Value::String).collect();
+                *arrived = self.names.iter().filter(is_there).cloned().map(Value::String).collect();
             }
             (_, _, write) => {
-                return Err(format!("{} is written, and {} is needed", kind(&write), self.wants()).into());
+                let wanted = self.kind().name();
+                return Err(format!("{} is written, and {wanted} is needed", kind(&write)).into());
             }
         }
         Ok(())
@@ -185,36 +242,23 @@ impl Rule {
 
     /// Converts a write to the form of the value, which a schema describes.
     pub(super) fn described<'a>(&self, write: &'a Value) -> Cow<'a, Value> {
-        match self {
-            Self::ById => {
-                let is_item = |item: &&Value| removal(item).is_none();
-                Cow::Owned(slice(write).iter().filter(is_item).cloned().collect())
-            }
-            Self::List | Self::Set | Self::Barrier(_) if !write.is_array() => {
-                Cow::Owned(Value::Array(vec![write.clone()]))
-            }
-            _ => Cow::Borrowed(write),
+        if self.reducer == JsonReducer::MergeById {
+            let is_item = |item: &&Value| removal(item).is_none();
+            Cow::Owned(slice(write).iter().filter(is_item).cloned().collect())
+        } else if self.kind() == Kind::List && !write.is_array() {
+            Cow::Owned(Value::Array(vec![write.clone()]))
+        } else {
+            Cow::Borrowed(write)
         }
     }
 
     /// Returns the names in a write to a barrier.
-    fn names<'a>(&self, names: &[String], write: &'a Value) -> Result<Vec<&'a str>, ReduceError> {
+    fn arrivals<'a>(&self, write: &'a Value) -> Result<Vec<&'a str>, ReduceError> {
         let name = |item: &'a Value| match item.as_str() {
-            Some(name) if names.iter().any(|known| known == name) => Ok(name),
+            Some(name) if self.names.iter().any(|known| known == name) => Ok(name),
             _ => Err(format!("the barrier has no name {item}").into()),
         };
         slice(write).iter().map(name).collect()
-    }
-
-    fn wants(&self) -> &'static str {
-        match self {
-            Self::Replace | Self::Any => "anything",
-            Self::List | Self::ById | Self::Set | Self::Barrier(_) => "a list",
-            Self::Text => "a text",
-            Self::Sum => "a number",
-            Self::Max => "a number or a text",
-            Self::Object => "an object",
-        }
     }
 }
 

@@ -11,6 +11,8 @@ use std::{
     },
 };
 
+use superstep_llm::internal::hash_of;
+
 use super::held::{Folder, Root, leads_elsewhere};
 
 /// The name prefix of folders that are being made, and get their names when they are complete.
@@ -282,14 +284,6 @@ fn written(name: &str, is_letter: impl Fn(u8) -> bool) -> String {
         plain.push_str(&format!("%{}", hash_of(name)));
     }
     plain
-}
-
-/// Returns the FNV-1a hash of a text as 16 digits.
-pub fn hash_of(text: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-    });
-    format!("{hash:016x}")
 }
 
 #[cfg(test)]

@@ -147,10 +147,7 @@ impl<'a> Redacting<'a> {
             causes.iter_mut().for_each(|cause| self.error(cause));
             for (value, what) in [(data, "data"), (item, "item")] {
                 if let Some(value) = value {
-                    match self.rules.hides_records() {
-                        true => *value = marker(what),
-                        false => drop(self.strings(value)),
-                    }
+                    if self.rules.hides_records() { *value = marker(what) } else { _ = self.strings(value) }
                 }
             }
         }
@@ -202,10 +199,8 @@ impl<'a> Redacting<'a> {
         let mut parts: BTreeMap<String, Raw> = serde_json::from_str(kept.get())?;
         let mut is_changed = false;
         for part in parts.values_mut() {
-            is_changed |= match part.get().starts_with('[') {
-                true => self.updates(part, 0)?,
-                false => self.update(part, 0)?,
-            };
+            is_changed |=
+                if part.get().starts_with('[') { self.updates(part, 0)? } else { self.update(part, 0)? };
         }
         replace_if(is_changed, kept, &parts)
     }
@@ -251,10 +246,7 @@ impl<'a> Redacting<'a> {
     }
 
     fn error(&self, text: &mut String) {
-        match self.rules.hides_records() {
-            true => *text = TEXT.to_owned(),
-            false => drop(self.text(text)),
-        }
+        if self.rules.hides_records() { *text = TEXT.to_owned() } else { _ = self.text(text) }
     }
 
     /// Replaces in all texts of a value.

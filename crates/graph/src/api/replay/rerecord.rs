@@ -92,7 +92,7 @@ impl<S: State> Replay<S> {
         }
         let loaded = stored.load(self.thread(), Some(last.id)).await.map_err(RunError::from)?;
         let tasks = loaded.map(|loaded| loaded.tasks).unwrap_or_default();
-        let waits = |record: TaskRecord| match record.taken_apart().1 {
+        let waits = |record: TaskRecord| match record.into_parts().1 {
             TaskRecord::Interrupted { questions, .. } => !questions.is_empty(),
             _ => false,
         };
@@ -113,7 +113,7 @@ impl<S: State> Replay<S> {
             }
             let loaded = stored.load(self.thread(), Some(at.id)).await.map_err(RunError::from)?;
             for (slot, record) in loaded.map(|loaded| loaded.tasks).unwrap_or_default() {
-                let (failure, record) = record.taken_apart();
+                let (failure, record) = record.into_parts();
                 let (TaskRecord::Finished { update, .. }, Some(node)) =
                     (record, at.control.next.get(slot as usize).filter(|_| !is_input(at, slot)))
                 else {

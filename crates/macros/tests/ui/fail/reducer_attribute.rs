@@ -3,8 +3,6 @@ use superstep_graph::State;
 #[derive(State, Clone, Default)]
 #[channel(append)]
 struct Chat {
-    #[channel(apend)]
-    misspelt: Vec<String>,
     #[channel(sum, max)]
     two: i64,
     #[channel(sum)]
