@@ -176,8 +176,11 @@ fn name(found: &Found) -> &Path {
 
 fn failed(found: &Found) -> impl Fn(io::Error) -> ToolError {
     let shown = found.shown.clone();
-    move |error| match is_swapped(&error) {
-        true => replaced(&shown),
-        false => ToolError::Failed(format!("path '{shown}' cannot be written: {error}")),
+    move |error| {
+        if is_swapped(&error) {
+            replaced(&shown)
+        } else {
+            ToolError::Failed(format!("path '{shown}' cannot be written: {error}"))
+        }
     }
 }
