@@ -231,7 +231,6 @@ fn messages(event: Sse, asked: &[RequestId], is_last: bool) -> Vec<Sse> {
     events
 }
 
-/// Returns the event of a message.
 fn event(message: &ServerJsonRpcMessage) -> Sse {
     let data = serde_json::to_string(message).expect("a message becomes JSON");
     Sse { data: Some(data), ..Sse::default() }

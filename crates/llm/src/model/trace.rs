@@ -13,7 +13,6 @@ use tracing::{Span, field::Empty};
 
 use crate::{Delta, ModelError, Request};
 
-/// Returns the span of one request.
 pub(crate) fn chat(model: &str, request: &Request, attempt: u32) -> Span {
     tracing::info_span!(
         "chat",

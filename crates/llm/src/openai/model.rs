@@ -423,7 +423,6 @@ impl SendOnce {
 }
 
 impl SendOnce {
-    /// Reads the error of an error response.
     async fn refusal(&self, mut response: Response, patience: Duration) -> ModelError {
         let (status, encoding) = (response.status(), encoding_of(&response));
         let text = |value: &header::HeaderValue| value.to_str().ok().map(str::to_owned);

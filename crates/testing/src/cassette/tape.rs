@@ -30,7 +30,6 @@ pub(super) struct Recorded {
     pub(super) body: Value,
 }
 
-/// A reply.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reply {
     pub(super) status: u16,

@@ -275,7 +275,6 @@ impl<'de> MapAccess<'de> for Items<'_, '_> {
     }
 }
 
-/// The fields of a struct.
 struct Fields<'s, 'a, I> {
     names: I,
     source: &'s mut Source<'a>,

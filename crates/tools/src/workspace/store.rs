@@ -58,7 +58,6 @@ impl<'a> Next<'a> {
         Ok(Self { file, folder, found })
     }
 
-    /// Returns its path.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.real().join(self.file.path().file_name().expect("a file has a name"))
     }
