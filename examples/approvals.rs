@@ -13,8 +13,11 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use futures::{StreamExt, stream};
 use superstep::prelude::*;
+use superstep_testing::{
+    script::{calls, txt},
+    scripted::{ScriptedModel, tool_result},
+};
 
 static SENT: AtomicUsize = AtomicUsize::new(0);
 
@@ -31,39 +34,25 @@ async fn address(of: String) -> String {
     format!("{of}@example.org")
 }
 
-/// Answers each user message with two mails and a lookup.
-struct Secretary;
-
-impl ChatModel for Secretary {
-    fn name(&self) -> &str {
-        "secretary"
-    }
-
-    fn stream(&self, request: Request) -> ResponseStream<'_> {
-        let turns = request.messages.iter().filter(|message| message.role == Role::User).count();
-        let call = |index, name: &str, arguments: &str| Delta::ToolCall {
-            index,
-            id: Some(format!("call_{turns}{index}")),
-            name: Some(name.into()),
-            arguments: arguments.into(),
-        };
-        let has_results = request.messages.last().is_some_and(|last| last.role == Role::Tool);
-        let deltas = match has_results {
-            true => vec![Delta::Text("Done.".into()), Delta::Finish(FinishReason::Stop)],
-            false => vec![
-                call(0, "send", r#"{"to":"ada"}"#),
-                call(1, "address", r#"{"of":"grace"}"#),
-                call(2, "send", r#"{"to":"bob"}"#),
-                Delta::Finish(FinishReason::ToolCalls),
-            ],
-        };
-        stream::iter(deltas).map(Ok).boxed()
-    }
+/// Answers each user message with two mails and a lookup. A real model is `superstep::llm::OpenAiModel`.
+fn secretary() -> ScriptedModel {
+    ScriptedModel::from_fn(|request| {
+        if tool_result(request).is_some() {
+            return txt("Done.");
+        }
+        let turn = request.messages.iter().filter(|message| message.role == Role::User).count();
+        let ids = [0, 1, 2].map(|index| format!("call_{turn}{index}"));
+        calls([
+            (&*ids[0], "send", r#"{"to":"ada"}"#),
+            (&*ids[1], "address", r#"{"of":"grace"}"#),
+            (&*ids[2], "send", r#"{"to":"bob"}"#),
+        ])
+    })
 }
 
 /// A newly started process, which has only the database.
 fn program(database: &Path) -> Result<Agent, Box<dyn Error>> {
-    let agent = Agent::builder(Secretary)
+    let agent = Agent::builder(secretary())
         .tools([send(), address()])
         .config(ReactConfig::graph(5))
         .checkpointer(SqliteCheckpointer::open(database)?)

@@ -8,9 +8,10 @@
 
 use std::error::Error;
 
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use superstep::agent::config::Budget;
 use superstep::prelude::*;
+use superstep_testing::{script::Answer, scripted::ScriptedModel};
 
 /// Searches the library.
 #[tool(idempotent)]
@@ -18,35 +19,25 @@ async fn search(query: String) -> String {
     format!("Three more books about {query}.")
 }
 
-/// Searches as long as a tool is offered. A real one is `superstep::llm::OpenAiModel`.
-struct Researcher;
-
-impl ChatModel for Researcher {
-    fn name(&self) -> &str {
-        "researcher"
-    }
-
-    fn stream(&self, request: Request) -> ResponseStream<'_> {
+/// Searches as long as a tool is offered. A real model is `superstep::llm::OpenAiModel`.
+fn researcher() -> ScriptedModel {
+    ScriptedModel::from_fn(|request| {
         let searches = request.messages.iter().filter(|message| message.role == Role::Tool).count();
-        let says = match request.tools.is_empty() {
-            false => Delta::ToolCall {
-                index: 0,
-                id: Some(format!("call_{searches}")),
-                name: Some("search".into()),
-                arguments: format!(r#"{{"query": "tea, part {searches}"}}"#),
-            },
-            true => Delta::Text(format!("After {searches} answers: there are many books about tea.")),
+        let answer = if request.tools.is_empty() {
+            Answer::stream().text([&*format!("After {searches} answers: there are many books about tea.")])
+        } else {
+            let query = format!(r#"{{"query": "tea, part {searches}"}}"#);
+            Answer::stream().call(0, &format!("call_{searches}"), "search", [&*query])
         };
-        let usage = Delta::Usage(Usage { input_tokens: 200, output_tokens: 50 });
-        stream::iter([says, usage, Delta::Finish(FinishReason::Stop)]).map(Ok).boxed()
-    }
+        answer.end("stop").usage(200, 50).done()
+    })
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let budget =
         Budget { tokens: Some(1_200), tool_calls: Some(3), reserve_final: true, ..Budget::default() };
-    let agent = Agent::builder(Researcher)
+    let agent = Agent::builder(researcher())
         .tools([search()])
         .config(ReactConfig { budget, loops: Vec::new(), ..ReactConfig::default() })
         .build()?;

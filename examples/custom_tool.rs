@@ -9,8 +9,12 @@
 
 use std::{collections::BTreeMap, error::Error, sync::Arc};
 
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use superstep::prelude::*;
+use superstep_testing::{
+    script::{calls, txt},
+    scripted::{ScriptedModel, tool_result},
+};
 
 type Stations = Arc<BTreeMap<&'static str, i32>>;
 
@@ -36,38 +40,21 @@ async fn introduce(name: String) -> ToolReply {
     ToolReply::text("Hello!").with_update(AgentState::update().user_id(name))
 }
 
-/// Calls both tools once and then repeats the last result. A real one is `superstep::llm::OpenAiModel`.
-struct Parrot;
-
-impl ChatModel for Parrot {
-    fn name(&self) -> &str {
-        "parrot"
-    }
-
-    fn stream(&self, request: Request) -> ResponseStream<'_> {
-        let call = |index, name: &str, arguments: &str| Delta::ToolCall {
-            index,
-            id: Some(format!("call_{index}")),
-            name: Some(name.into()),
-            arguments: arguments.into(),
-        };
-        let result = request.messages.last().filter(|last| last.role == Role::Tool);
-        let deltas = match result {
-            Some(result) => vec![Delta::Text(result.content.clone()), Delta::Finish(FinishReason::Stop)],
-            None => vec![
-                call(0, "introduce", r#"{"name":"ada"}"#),
-                call(1, "weather", r#"{"city":"Paris"}"#),
-                Delta::Finish(FinishReason::ToolCalls),
-            ],
-        };
-        stream::iter(deltas).map(Ok).boxed()
-    }
+/// Calls both tools once and then repeats the last result. A real model is `superstep::llm::OpenAiModel`.
+fn parrot() -> ScriptedModel {
+    ScriptedModel::from_fn(|request| match tool_result(request) {
+        Some(result) => txt(result),
+        None => calls([
+            ("call_0", "introduce", r#"{"name":"ada"}"#),
+            ("call_1", "weather", r#"{"city":"Paris"}"#),
+        ]),
+    })
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let stations = Stations::new([("Paris", 21), ("Rome", 27)].into());
-    let agent = Agent::builder(Parrot)
+    let agent = Agent::builder(parrot())
         .tools([weather(stations), introduce()])
         .config(ReactConfig::graph(5))
         .build()?;

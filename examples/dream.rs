@@ -8,43 +8,32 @@
 
 use std::{error::Error, fs};
 
-use futures::{StreamExt, stream};
 use superstep::prelude::*;
 use superstep::{
     agent::facades::cococat::AgentLoop,
     memory::{DreamConfig, DreamEvent, Dreams, HistoryFiles, HistoryPlace, MemoryFiles},
 };
+use superstep_testing::{
+    script::{call, txt},
+    scripted::ScriptedModel,
+};
 
-/// Confirms messages; for a consolidation it reads the memory and changes a line of it. A real one is
+/// Confirms messages; for a consolidation it reads the memory and changes a line of it. A real model is
 /// `superstep::llm::OpenAiModel`, which decides by itself which facts it stores.
-struct Sleeper;
-
-impl ChatModel for Sleeper {
-    fn name(&self) -> &str {
-        "sleeper"
-    }
-
-    fn stream(&self, request: Request) -> ResponseStream<'_> {
-        let call = |name: &str, arguments: &str| {
-            let (id, name) = (Some(format!("call_{name}")), Some(name.to_owned()));
-            vec![
-                Delta::ToolCall { index: 0, id, name, arguments: arguments.to_owned() },
-                Delta::Finish(FinishReason::ToolCalls),
-            ]
-        };
-        let say = |text: &str| vec![Delta::Text(text.to_owned()), Delta::Finish(FinishReason::Stop)];
+fn sleeper() -> ScriptedModel {
+    ScriptedModel::from_fn(|request| {
         let results = request.messages.iter().filter(|message| message.role == Role::Tool).count();
-        let deltas = match results {
-            _ if request.tools.is_empty() => say("Noted."),
-            0 => call("read_file", r#"{"path": "MEMORY.md"}"#),
+        match results {
+            _ if request.tools.is_empty() => txt("Noted."),
+            0 => call("call_0", "read_file", r#"{"path": "MEMORY.md"}"#),
             1 => call(
+                "call_1",
                 "edit_file",
                 r#"{"path": "MEMORY.md", "old": "- lives in Oslo", "new": "- lives in Lisbon, with a cat"}"#,
             ),
-            _ => say("The home has changed, and there is a cat."),
-        };
-        stream::iter(deltas.into_iter().map(Ok)).boxed()
-    }
+            _ => txt("The home has changed, and there is a cat."),
+        }
+    })
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -55,7 +44,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let file = memory.file_of("ada")?;
     fs::write(&file, "# Memory\n\n- lives in Oslo\n- likes tea\n")?;
 
-    let agent = Agent::builder(Sleeper).checkpointer(MemoryCheckpointer::new());
+    let agent = Agent::builder(sleeper()).checkpointer(MemoryCheckpointer::new());
     let dreams = Dreams::new(agent.clone(), history.clone(), memory, DreamConfig::default())?;
     let dreams = dreams.listener(|event| match event {
         DreamEvent::DreamBegun { turns, .. } => println!("  a dream of {turns} turns"),

@@ -15,10 +15,14 @@ use std::{
     sync::Arc,
 };
 
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::mcp::{Ask, McpConfig, McpServer};
 use superstep::prelude::*;
+use superstep_testing::{
+    script::{call, txt},
+    scripted::{ScriptedModel, tool_result},
+};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -29,7 +33,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Without an approver the agent would deny calls that require approval.
     let config = McpConfig { ask: Ask::Never, ..McpConfig::program(this, ["serve".to_owned()]) };
     let library = Arc::new(McpServer::connect("library", config).await?);
-    let agent = Agent::builder(Reader).tool_source(library.clone()).config(ReactConfig::graph(5)).build()?;
+    let agent =
+        Agent::builder(reader()).tool_source(library.clone()).config(ReactConfig::graph(5)).build()?;
 
     let mut turn = agent.without_thread().ask_stream("How many books of Lem are there?");
     while let Some(event) = turn.next().await {
@@ -45,34 +50,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Calls the first offered tool, and repeats its result. A real one is `superstep::llm::OpenAiModel`.
-struct Reader;
-
-impl ChatModel for Reader {
-    fn name(&self) -> &str {
-        "reader"
-    }
-
-    fn stream(&self, request: Request) -> ResponseStream<'_> {
-        let result = request.messages.last().filter(|last| last.role == Role::Tool);
-        let deltas = match (result, request.tools.first()) {
-            (None, Some(tool)) => {
-                let call = Delta::ToolCall {
-                    index: 0,
-                    id: Some("call_0".into()),
-                    name: Some(tool.name.clone()),
-                    arguments: r#"{"author":"Lem"}"#.into(),
-                };
-                vec![call, Delta::Finish(FinishReason::ToolCalls)]
-            }
-            (result, _) => {
-                let text =
-                    result.map_or_else(String::new, |result| format!("The library says: {}", result.content));
-                vec![Delta::Text(text), Delta::Finish(FinishReason::Stop)]
-            }
-        };
-        stream::iter(deltas).map(Ok).boxed()
-    }
+/// Calls the first offered tool, and repeats its result. A real model is `superstep::llm::OpenAiModel`.
+fn reader() -> ScriptedModel {
+    ScriptedModel::from_fn(|request| match (tool_result(request), request.tools.first()) {
+        (None, Some(tool)) => call("call_0", &tool.name, r#"{"author":"Lem"}"#),
+        (result, _) => txt(&format!("The library says: {}", result.unwrap_or_default())),
+    })
 }
 
 /// A server: a JSON-RPC message a line, until its stdin ends.

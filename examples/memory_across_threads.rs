@@ -9,7 +9,6 @@
 
 use std::{error::Error, sync::Arc};
 
-use futures::{StreamExt, stream};
 use superstep::prelude::*;
 use superstep::{
     agent::{
@@ -18,39 +17,28 @@ use superstep::{
     },
     memory::{StoreMemory, memory_tools},
 };
+use superstep_testing::{
+    script::{call, txt},
+    scripted::ScriptedModel,
+};
 
-/// Records a fact about a cat, and otherwise repeats the found facts. A real one is `superstep::llm::OpenAiModel`.
-struct Clerk;
-
-impl ChatModel for Clerk {
-    fn name(&self) -> &str {
-        "clerk"
-    }
-
-    fn stream(&self, request: Request) -> ResponseStream<'_> {
+/// Records a fact about a cat, and otherwise repeats the found facts. A real model is `superstep::llm::OpenAiModel`.
+fn clerk() -> ScriptedModel {
+    ScriptedModel::from_fn(|request| {
         let last = request.messages.last().expect("a request has messages");
-        let deltas = if last.role == Role::User && last.content.contains("my cat") {
-            let call = Delta::ToolCall {
-                index: 0,
-                id: Some("call_1".into()),
-                name: Some("record_to_memory".into()),
-                arguments: r#"{"thinking": "a pet matters", "content": ["The user's cat is called Mia."]}"#
-                    .into(),
-            };
-            vec![call, Delta::Finish(FinishReason::ToolCalls)]
-        } else {
-            let known = last.content.lines().filter(|line| line.starts_with("- ")).collect::<Vec<_>>();
-            let text = if known.is_empty() { "I know nothing of it.".into() } else { known.join("; ") };
-            vec![Delta::Text(text), Delta::Finish(FinishReason::Stop)]
-        };
-        stream::iter(deltas.into_iter().map(Ok)).boxed()
-    }
+        if last.role == Role::User && last.content.contains("my cat") {
+            let fact = r#"{"thinking": "a pet matters", "content": ["The user's cat is called Mia."]}"#;
+            return call("call_1", "record_to_memory", fact);
+        }
+        let known = last.content.lines().filter(|line| line.starts_with("- ")).collect::<Vec<_>>();
+        if known.is_empty() { txt("I know nothing of it.") } else { txt(&known.join("; ")) }
+    })
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let memory = Arc::new(StoreMemory::new(SqliteStore::in_memory()?));
-    let agent = Agent::builder(Clerk)
+    let agent = Agent::builder(clerk())
         .memory(MemoryTrigger::new(memory.clone()))
         .tools(memory_tools(memory.clone()))
         .config(ReactConfig { retrieve: Some(Retrieve::default()), ..ReactConfig::default() })

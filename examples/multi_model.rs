@@ -8,31 +8,13 @@
 
 use std::{error::Error, sync::Arc, time::Duration};
 
-use futures::{StreamExt, stream};
-use superstep::llm::{ModelError, ModelErrorKind, ModelRetry, complete, retries::Retrying};
+use futures::StreamExt;
+use superstep::llm::{ModelRetry, Named, complete, retries::Retrying};
 use superstep::prelude::*;
-
-/// A model with one fixed response, or with an unavailable server. Real ones are `superstep::llm::OpenAiModel`.
-struct Scripted {
-    name: &'static str,
-    says: Option<&'static str>,
-}
-
-impl ChatModel for Scripted {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn stream(&self, _: Request) -> ResponseStream<'_> {
-        let Some(says) = self.says else {
-            let down = ModelError::new(ModelErrorKind::Server, "the server is down");
-            return stream::iter([Err(down)]).boxed();
-        };
-        let usage = Usage { input_tokens: 10, output_tokens: 3 };
-        let deltas = [Delta::Text(says.into()), Delta::Usage(usage), Delta::Finish(FinishReason::Stop)];
-        stream::iter(deltas).map(Ok).boxed()
-    }
-}
+use superstep_testing::{
+    script::{Answer, http},
+    scripted::ScriptedModel,
+};
 
 /// A conversation with a title.
 #[derive(State, Clone, Debug, Default)]
@@ -57,10 +39,12 @@ async fn title(model: Arc<dyn ChatModel>, state: Titled, _: Cx) -> Result<Titled
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let model = |name, says| Scripted { name, says };
+    // Models with one response, or with an unavailable server. Real ones are `superstep::llm::OpenAiModel`.
+    let model = |name, answer: Answer| Named::new(name, ScriptedModel::from_fn(move |_| answer.clone()));
+    let says = |text| Answer::stream().text([text]).end("stop").usage(10, 3).done();
     let retry = ModelRetry { base: Duration::from_millis(10), max_attempts: 2, ..ModelRetry::default() };
-    let agent = Agent::builder(model("large", None))
-        .fallback(model("spare", Some("Rust compiles to machine code.")))
+    let agent = Agent::builder(model("large", http(503, &[], "the server is down")))
+        .fallback(model("spare", says("Rust compiles to machine code.")))
         .config(ReactConfig { retry, ..ReactConfig::default() })
         .build()?;
 
@@ -74,7 +58,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(metadata.model, "spare");
     assert_eq!(metadata.usage_by_model["spare"].output_tokens, 3);
 
-    let small = Arc::new(Retrying::new(model("small", Some("Rust and machines")), retry));
+    let small = Arc::new(Retrying::new(model("small", says("Rust and machines")), retry));
     let mut graph = StateGraph::<Titled>::new("titled");
     let answer = graph.add_node_with("answer", agent, answer);
     let title = graph.add_node_with("title", small as Arc<dyn ChatModel>, title);

@@ -9,7 +9,6 @@
 
 use std::error::Error;
 
-use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use superstep::agent::{
@@ -17,6 +16,10 @@ use superstep::agent::{
     graph::{Next, ReactNodes, should_continue},
 };
 use superstep::prelude::*;
+use superstep_testing::{
+    script::{call, txt},
+    scripted::{ScriptedModel, tool_result},
+};
 
 /// The agent's channels, and those of this program.
 #[derive(State, Clone, Debug, Default)]
@@ -88,30 +91,12 @@ struct Refund {
     amount: u32,
 }
 
-/// Calls `refund` once and then repeats its result. A real one is `superstep::llm::OpenAiModel`.
-struct Parrot;
-
-impl ChatModel for Parrot {
-    fn name(&self) -> &str {
-        "parrot"
-    }
-
-    fn stream(&self, request: Request) -> ResponseStream<'_> {
-        let result = request.messages.last().filter(|last| last.role == Role::Tool);
-        let deltas = match result {
-            Some(result) => vec![Delta::Text(result.content.clone()), Delta::Finish(FinishReason::Stop)],
-            None => vec![
-                Delta::ToolCall {
-                    index: 0,
-                    id: Some("call_1".into()),
-                    name: Some("refund".into()),
-                    arguments: r#"{"amount":2000}"#.into(),
-                },
-                Delta::Finish(FinishReason::ToolCalls),
-            ],
-        };
-        stream::iter(deltas).map(Ok).boxed()
-    }
+/// Calls `refund` once and then repeats its result. A real model is `superstep::llm::OpenAiModel`.
+fn parrot() -> ScriptedModel {
+    ScriptedModel::from_fn(|request| match tool_result(request) {
+        Some(result) => txt(result),
+        None => call("call_1", "refund", r#"{"amount":2000}"#),
+    })
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -119,7 +104,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let spec = ToolSpec::of::<Refund>("refund", "Gives money back.");
     let refund =
         tool_fn(spec, |args: Refund, _| async move { Ok(format!("Gave back {} cents.", args.amount)) });
-    let deps = Agent::builder(Parrot).tool(refund).config(ReactConfig::graph(5)).deps()?;
+    let deps = Agent::builder(parrot()).tool(refund).config(ReactConfig::graph(5)).deps()?;
     let agent = Agent::of(desk(&deps).compile()?, &deps.config);
     print!("{}", agent.graph().drawing().text());
 

@@ -8,12 +8,15 @@
 
 use std::error::Error;
 
-use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use superstep::agent::config::{AtLimit, Limit, LimitUnit, LoopAction, LoopRule, Repeat, ToolMode};
 use superstep::prelude::*;
+use superstep_testing::{
+    script::{call, txt},
+    scripted::ScriptedModel,
+};
 
 /// A careful design: few rounds, one tool after the other, the second identical call is refused, and a summary at the limit.
 fn careful() -> ReactConfig {
@@ -32,35 +35,21 @@ struct Look {
     place: String,
 }
 
-/// Searches the same place as long as a tool is offered. A real one is `superstep::llm::OpenAiModel`.
-struct Stubborn;
-
-impl ChatModel for Stubborn {
-    fn name(&self) -> &str {
-        "stubborn"
-    }
-
-    fn stream(&self, request: Request) -> ResponseStream<'_> {
-        let deltas = if request.tools.is_empty() {
-            vec![Delta::Text("They are not in the drawer.".into()), Delta::Finish(FinishReason::Stop)]
-        } else {
-            let call = Delta::ToolCall {
-                index: 0,
-                id: Some(format!("call_{}", request.messages.len())),
-                name: Some("look".into()),
-                arguments: json!({ "place": "drawer" }).to_string(),
-            };
-            vec![call, Delta::Finish(FinishReason::ToolCalls)]
-        };
-        stream::iter(deltas).map(Ok).boxed()
-    }
+/// Searches the same place as long as a tool is offered. A real model is `superstep::llm::OpenAiModel`.
+fn stubborn() -> ScriptedModel {
+    ScriptedModel::from_fn(|request| {
+        if request.tools.is_empty() {
+            return txt("They are not in the drawer.");
+        }
+        call(&format!("call_{}", request.messages.len()), "look", r#"{"place":"drawer"}"#)
+    })
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let spec = ToolSpec::of::<Look>("look", "Looks somewhere.");
     let look = tool_fn(spec, |args: Look, _| async move { Ok(format!("Nothing in the {}.", args.place)) });
-    let agent = Agent::builder(Stubborn).tool(look).config(careful()).build()?;
+    let agent = Agent::builder(stubborn()).tool(look).config(careful()).build()?;
     let reply = agent.ask("Where are my keys?").await?;
     println!("{}: {}", reply.metadata.stop_reason, reply.text);
     assert_eq!(reply.outcome, AgentOutcome::Limit);

@@ -8,9 +8,12 @@
 
 use std::{error::Error, sync::Arc};
 
-use futures::{StreamExt, stream};
 use superstep::agent::config::Limit;
 use superstep::prelude::*;
+use superstep_testing::{
+    script::{call, txt},
+    scripted::{ScriptedModel, tool_result},
+};
 
 /// The temperature in a city.
 #[tool(idempotent)]
@@ -24,37 +27,17 @@ async fn temperature_in(city: String, unit: String) -> String {
     format!("18 {unit} in {city}")
 }
 
-/// Looks up the temperature, and reports it. A real one is `superstep::llm::OpenAiModel`.
-struct Forecaster;
-
-impl ChatModel for Forecaster {
-    fn name(&self) -> &str {
-        "forecaster"
-    }
-
-    fn stream(&self, request: Request) -> ResponseStream<'_> {
-        let found = request.messages.iter().rfind(|message| message.role == Role::Tool);
-        let deltas = match found {
-            Some(found) => {
-                vec![Delta::Text(format!("There are {}.", found.content)), Delta::Finish(FinishReason::Stop)]
-            }
-            None => vec![
-                Delta::ToolCall {
-                    index: 0,
-                    id: Some("c1".into()),
-                    name: Some("temperature".into()),
-                    arguments: r#"{"city":"Bonn"}"#.into(),
-                },
-                Delta::Finish(FinishReason::ToolCalls),
-            ],
-        };
-        stream::iter(deltas.into_iter().map(Ok)).boxed()
-    }
+/// Looks up the temperature, and reports it. A real model is `superstep::llm::OpenAiModel`.
+fn forecaster() -> ScriptedModel {
+    ScriptedModel::from_fn(|request| match tool_result(request) {
+        Some(found) => txt(&format!("There are {found}.")),
+        None => call("c1", "temperature", r#"{"city":"Bonn"}"#),
+    })
 }
 
 /// The program under test.
 fn agent(store: Arc<dyn Checkpointer>, config: ReactConfig) -> Result<Agent, AgentError> {
-    Agent::builder(Forecaster).tools([temperature()]).config(config).checkpointer(store).build()
+    Agent::builder(forecaster()).tools([temperature()]).config(config).checkpointer(store).build()
 }
 
 #[tokio::main]
@@ -77,7 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let changed = agent(store.clone(), config)?;
         println!("{what}: {}", changed.graph().thread("weather").replay().run().await?);
     }
-    let builder = Agent::builder(Forecaster).tools([temperature_in()]).config(usual);
+    let builder = Agent::builder(forecaster()).tools([temperature_in()]).config(usual);
     let changed = builder.checkpointer(store).build()?;
     println!("another tool: {}", changed.graph().thread("weather").replay().run().await?);
     Ok(())

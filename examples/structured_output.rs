@@ -8,10 +8,14 @@
 
 use std::error::Error;
 
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use superstep::prelude::*;
+use superstep_testing::{
+    script::Answer,
+    scripted::{ScriptedModel, tool_result},
+};
 
 /// An order in a mail.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -22,37 +26,19 @@ struct Order {
     parcels: u32,
 }
 
-/// Fills the form, at first with an invalid value. A real one is `superstep::llm::OpenAiModel`.
-struct Clerk;
-
-impl ChatModel for Clerk {
-    fn name(&self) -> &str {
-        "clerk"
-    }
-
-    fn stream(&self, request: Request) -> ResponseStream<'_> {
-        let corrected = request.messages.iter().any(|message| message.role == Role::Tool);
-        let parcels = if corrected { "2}" } else { "\"two\"}" };
-        let piece = |id: Option<&str>, name: Option<&str>, arguments: &str| Delta::ToolCall {
-            index: 0,
-            id: id.map(str::to_owned),
-            name: name.map(str::to_owned),
-            arguments: arguments.to_owned(),
-        };
-        let id = if corrected { "call_2" } else { "call_1" };
-        let deltas = [
-            piece(Some(id), Some("generate_response"), r#"{"items": ["tea"#),
-            piece(None, None, r#"", "cups"], "parcels": "#),
-            piece(None, None, parcels),
-            Delta::Finish(FinishReason::ToolCalls),
-        ];
-        stream::iter(deltas.map(Ok)).boxed()
-    }
+/// Fills the form, at first with an invalid value. A real model is `superstep::llm::OpenAiModel`.
+fn clerk() -> ScriptedModel {
+    ScriptedModel::from_fn(|request| {
+        let (id, parcels) =
+            if tool_result(request).is_some() { ("call_2", "2}") } else { ("call_1", "\"two\"}") };
+        let pieces = [r#"{"items": ["tea"#, r#"", "cups"], "parcels": "#, parcels];
+        Answer::stream().call(0, id, "generate_response", pieces).end("tool_calls").done()
+    })
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let agent = Agent::builder(Clerk).build()?;
+    let agent = Agent::builder(clerk()).build()?;
 
     // In one call.
     let order: Order = agent.without_thread().extract("Tea and cups, please, in two parcels.").await?;

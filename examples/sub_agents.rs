@@ -8,7 +8,6 @@
 
 use std::error::Error;
 
-use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use superstep::agent::{
@@ -16,38 +15,20 @@ use superstep::agent::{
     deps::SubAgent,
 };
 use superstep::prelude::*;
+use superstep_testing::{
+    script::Answer,
+    scripted::{ScriptedModel, tool_result},
+};
 
-/// Calls one tool and then repeats its result. A real one is `superstep::llm::OpenAiModel`.
-struct Parrot {
-    tool: &'static str,
-    arguments: &'static str,
-}
-
-impl ChatModel for Parrot {
-    fn name(&self) -> &str {
-        "parrot"
-    }
-
-    fn stream(&self, request: Request) -> ResponseStream<'_> {
-        let result = request.messages.last().filter(|last| last.role == Role::Tool);
-        let usage = Delta::Usage(Usage { input_tokens: 20, output_tokens: 5 });
-        let deltas = match result {
-            Some(result) => {
-                vec![Delta::Text(result.content.clone()), usage, Delta::Finish(FinishReason::Stop)]
-            }
-            None => vec![
-                Delta::ToolCall {
-                    index: 0,
-                    id: Some("call_1".into()),
-                    name: Some(self.tool.into()),
-                    arguments: self.arguments.into(),
-                },
-                usage,
-                Delta::Finish(FinishReason::ToolCalls),
-            ],
+/// Calls one tool and then repeats its result. A real model is `superstep::llm::OpenAiModel`.
+fn parrot(tool: &'static str, arguments: &'static str) -> ScriptedModel {
+    ScriptedModel::from_fn(move |request| {
+        let answer = match tool_result(request) {
+            Some(result) => Answer::stream().text([result]).end("stop"),
+            None => Answer::stream().call(0, "call_1", tool, [arguments]).end("tool_calls"),
         };
-        stream::iter(deltas).map(Ok).boxed()
-    }
+        answer.usage(20, 5).done()
+    })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -60,7 +41,7 @@ struct Open {
 async fn main() -> Result<(), Box<dyn Error>> {
     let spec = ToolSpec::of::<Open>("open", "Opens an archive.");
     let open = tool_fn(spec, |args: Open, _| async move { Ok(format!("The {} is empty.", args.archive)) });
-    let archivist = Agent::builder(Parrot { tool: "open", arguments: r#"{"archive":"cellar"}"# })
+    let archivist = Agent::builder(parrot("open", r#"{"archive":"cellar"}"#))
         .tool(open)
         .config(ReactConfig {
             permissions: vec![PermissionRule::new("open", Permit::Ask)],
@@ -68,11 +49,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         })
         .approve_by_interrupt()
         .build()?;
-    let boss =
-        Agent::builder(Parrot { tool: "archivist", arguments: r#"{"task":"What is in the cellar?"}"# })
-            .sub_agent(SubAgent::new("archivist", "Knows the archives.", &archivist).share(0.5))
-            .checkpointer(MemoryCheckpointer::new())
-            .build()?;
+    let boss = Agent::builder(parrot("archivist", r#"{"task":"What is in the cellar?"}"#))
+        .sub_agent(SubAgent::new("archivist", "Knows the archives.", &archivist).share(0.5))
+        .checkpointer(MemoryCheckpointer::new())
+        .build()?;
     print!("{}", boss.graph().topology().expanded().text());
 
     let interrupted = boss.thread("t").ask("What is in the cellar?").await?;

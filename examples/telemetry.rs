@@ -8,49 +8,34 @@
 
 use std::{error::Error, time::Duration};
 
-use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use superstep::{
     agent::deps::SubAgent,
+    llm::Named,
     prelude::*,
     telemetry::{Telemetry, is_requested},
 };
+use superstep_testing::{
+    script::Answer,
+    scripted::{ScriptedModel, tool_result},
+};
 use tracing_subscriber::{layer::SubscriberExt, util::SubscriberInitExt};
 
-/// Calls these tools one after the other, and then repeats the last result. A real one is `superstep::llm::OpenAiModel`.
-struct Planner {
-    name: &'static str,
-    calls: &'static [(&'static str, &'static str)],
-}
-
-impl ChatModel for Planner {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn stream(&self, request: Request) -> ResponseStream<'_> {
+/// Calls these tools one after the other, and then repeats the last result. A real model is `superstep::llm::OpenAiModel`.
+fn planner(name: &'static str, calls: &'static [(&str, &str)]) -> Named<ScriptedModel> {
+    let model = ScriptedModel::from_fn(|request| {
         let results = request.messages.iter().filter(|message| message.role == Role::Tool).count();
-        let reply = match (self.calls.get(results), request.messages.last()) {
-            (Some((tool, arguments)), _) => Delta::ToolCall {
-                index: 0,
-                id: Some(format!("call_{results}")),
-                name: Some((*tool).into()),
-                arguments: (*arguments).into(),
-            },
-            (None, Some(last)) => Delta::Text(last.content.clone()),
-            (None, None) => Delta::Text(String::new()),
+        let answer = Answer::stream().delay(20);
+        let answer = match calls.get(results) {
+            Some((tool, arguments)) => {
+                answer.call(0, &format!("call_{results}"), tool, [*arguments]).end("tool_calls")
+            }
+            None => answer.text(tool_result(request)).end("stop"),
         };
-        let reason = match reply {
-            Delta::ToolCall { .. } => FinishReason::ToolCalls,
-            _ => FinishReason::Stop,
-        };
-        let usage = Delta::Usage(Usage { input_tokens: 120, output_tokens: 18 });
-        let deltas = stream::iter([Ok(reply), Ok(usage), Ok(Delta::Finish(reason))]);
-        stream::once(async { tokio::time::sleep(Duration::from_millis(20)).await })
-            .flat_map(move |()| deltas.clone())
-            .boxed()
-    }
+        answer.usage(120, 18).done()
+    });
+    Named::new(name, model)
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -75,15 +60,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let museums = tool_fn(ToolSpec::of::<Place>("museums", "Museums."), |place: Place, _| async move {
         Ok(format!("The museum of {} is open.", place.city))
     });
-    let guide = Agent::builder(Planner { name: "small", calls: &[("museums", r#"{"city":"Basel"}"#)] })
-        .tool(museums)
-        .build()?;
+    let guide =
+        Agent::builder(planner("small", &[("museums", r#"{"city":"Basel"}"#)])).tool(museums).build()?;
     let calls = &[
         ("weather", r#"{"city":"Basel"}"#),
         ("trains", r#"{"city":"Basel"}"#),
         ("guide", r#"{"task":"What is open in Basel?"}"#),
     ];
-    let agent = Agent::builder(Planner { name: "large", calls })
+    let agent = Agent::builder(planner("large", calls))
         .tool(weather)
         .tool(trains)
         .sub_agent(SubAgent::new("guide", "Knows museums.", &guide))

@@ -74,7 +74,7 @@ const SECRETS: [(&str, &[&str]); 9] = [
 
 /// The folders of a crate, lowest first: each uses those before it. Files next to the folders are below all of
 /// them, unless they are listed.
-const FOLDERS: [(&str, &[&str]); 11] = [
+const FOLDERS: [(&str, &[&str]); 12] = [
     ("graph", &["stream", "journal", "node", "compiled", "run", "builder", "api"]),
     (
         "agent",
@@ -95,6 +95,7 @@ const FOLDERS: [(&str, &[&str]); 11] = [
             "facades",
         ],
     ),
+    ("llm", &["texts", "http", "messages", "tools", "tokens", "model", "text_calls", "openai"]),
     ("memory", &["said", "stored", "memory_tools", "files", "mem0", "history", "dream"]),
     ("tools", &["folders", "calculate", "web", "workspace", "shell", "snapshots", "all"]),
     (

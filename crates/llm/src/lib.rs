@@ -8,72 +8,47 @@
 
 extern crate self as superstep_llm;
 
-mod api_key;
-mod arguments;
-mod assemble;
 mod chain;
-mod chat_json;
-mod chunk;
-mod content;
 mod derived;
 mod error;
-#[cfg(feature = "openai")]
-mod events;
-mod extras;
-mod fn_tool;
-#[cfg(feature = "http")]
 pub mod http;
-mod http_error;
-pub mod limits;
-pub mod media;
-mod message;
+mod messages;
 mod model;
-#[cfg(feature = "openai")]
 mod openai;
-#[cfg(feature = "openai")]
-mod openai_config;
-mod origin;
-mod partial_json;
-mod printable;
-mod reads_calls;
-mod registry;
-#[cfg(feature = "openai")]
-mod repairs;
-mod retry;
-mod retrying;
 mod shared;
-mod subject;
 mod text_calls;
-mod thinking;
-pub mod timers;
+mod texts;
 pub mod tokens;
-mod tool;
-mod tool_cx;
-mod tool_error;
-mod tool_macro;
-mod tool_source;
-mod trace;
+mod tools;
 pub mod variables;
-mod wire_message;
-mod wire_request;
 
-pub use api_key::ApiKey;
-pub use assemble::{Assembler, complete};
 pub use error::{ModelError, ModelErrorKind};
-pub use fn_tool::{FnTool, tool_fn};
-pub use message::{Message, MessageData, Role, ToolCall};
-pub use model::{ChatModel, Delta, FinishReason, Named, Request, Response, ResponseStream, Usage};
+pub use http::api_key::ApiKey;
+pub use messages::{
+    media,
+    message::{Message, MessageData, Role, ToolCall},
+};
+pub use model::{
+    assemble::{Assembler, complete},
+    chat_model::{ChatModel, Delta, FinishReason, Named, Request, Response, ResponseStream, Usage},
+    limits,
+    retry::ModelRetry,
+    timers,
+};
 #[cfg(feature = "openai")]
-pub use openai::OpenAiModel;
-#[cfg(feature = "openai")]
-pub use openai_config::{OpenAiConfig, OpenAiConfigError, Timeouts};
-pub use registry::ToolRegistry;
-pub use retry::ModelRetry;
-pub use subject::Subject;
+pub use openai::{
+    config::{OpenAiConfig, OpenAiConfigError, Timeouts},
+    model::OpenAiModel,
+};
 pub use superstep_macros::tool;
-pub use tool::{Behaviour, Tool, ToolFuture, ToolReply, ToolSpec};
-pub use tool_cx::ToolCx;
-pub use tool_error::ToolError;
+pub use tools::{
+    cx::ToolCx,
+    error::ToolError,
+    fn_tool::{FnTool, tool_fn},
+    registry::ToolRegistry,
+    subject::Subject,
+    tool::{Behaviour, Tool, ToolFuture, ToolReply, ToolSpec},
+};
 
 /// Items shared with the other crates of superstep. Not for other use.
 #[doc(hidden)]
@@ -83,10 +58,10 @@ pub mod internal {
 
 /// Calls of tools: their arguments, their order, and questions to the user.
 pub mod calls {
-    pub use crate::{
+    pub use crate::tools::{
         arguments::{ArgumentCheck, ToolCallError, check_arguments},
+        cx::{AnswerFuture, ToolAnswer, ToolQuestion},
         tool::{ReconcileFuture, Sequence},
-        tool_cx::{AnswerFuture, ToolAnswer, ToolQuestion},
     };
 }
 
@@ -97,7 +72,7 @@ pub mod convert {
 
 /// The repetition of failed requests.
 pub mod retries {
-    pub use crate::{
+    pub use crate::model::{
         retry::{Jitter, JitterSource, RetryClass, seeded_jitter},
         retrying::Retrying,
     };
@@ -105,19 +80,19 @@ pub mod retries {
 
 /// Changes of files by tools.
 pub mod snapshots {
-    pub use crate::tool::{
+    pub use crate::tools::tool::{
         FileChange, FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots,
     };
 }
 
 /// The storage of long results of tools.
 pub mod spill {
-    pub use crate::tool::{Spill, SpillError, SpillFuture, SpillText};
+    pub use crate::tools::tool::{Spill, SpillError, SpillFuture, SpillText};
 }
 
 /// Spans of model calls: their content, and the headers that continue a trace.
 pub mod telemetry {
-    pub use crate::{
+    pub use crate::model::{
         content::{ContentCapture, capture_content, captured},
         trace::trace_headers,
     };
@@ -125,7 +100,7 @@ pub mod telemetry {
 
 /// Texts of models: their printable form, and incomplete JSON.
 pub mod text {
-    pub use crate::{
+    pub use crate::texts::{
         partial_json::partial_json,
         printable::{is_printable, printable, printable_line},
     };
@@ -133,25 +108,32 @@ pub mod text {
 
 /// The tools that a request offers, and where they come from.
 pub mod toolset {
-    pub use crate::{
+    pub use crate::tools::{
         registry::RegistryError,
+        source::{RefreshFuture, ToolSource},
         tool::ToolSpecs,
-        tool_source::{RefreshFuture, ToolSource},
     };
 }
 
 /// The chat completions API: differences between servers, and the reading of responses.
 pub mod wire {
     pub use crate::{
-        chat_json::ChatJsonError,
-        chunk::{Chunk, ChunkReader},
-        http_error::{excerpt, retry_after},
-        origin::{Origin, OriginItem},
-        reads_calls::ReadsTextCalls,
-        text_calls::{TextCalls, text_calls},
-        thinking::{behind_thinking, split_thinking},
-        wire_message::WirePolicy,
-        wire_request::{OutputLimit, ReasoningPolicy, WireConfig},
+        http::error::{excerpt, retry_after},
+        messages::{
+            chat_json::ChatJsonError,
+            origin::{Origin, OriginItem},
+        },
+        openai::{
+            chunk::{Chunk, ChunkReader},
+            message::WirePolicy,
+            request::{OutputLimit, ReasoningPolicy, WireConfig},
+        },
+        text_calls::{
+            TextCalls,
+            reader::ReadsTextCalls,
+            text_calls,
+            thinking::{behind_thinking, split_thinking},
+        },
     };
 }
 
@@ -164,6 +146,6 @@ pub mod __private {
 
     pub use crate::{
         chain::chain,
-        tool_macro::{Stands, fallible, plain, subject},
+        tools::macros::{Stands, fallible, plain, subject},
     };
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::{Tool, snapshots::Snapshots, spill::Spill, tokens::TokenCounter};
-
 /// A value, or an `Arc` of one, that converts to an `Arc` of the trait object.
 ///
 /// `T` is `dyn Tool`, `dyn ToolSource`, `dyn Spill`, `dyn Snapshots` or `dyn TokenCounter`. A setter that takes an
@@ -32,20 +30,20 @@ pub trait IntoShared<T: ?Sized> {
 /// Implements the conversions for traits.
 macro_rules! into_shared {
     ($($shared:ident),*) => {$(
-        impl<V: $shared + 'static> IntoShared<dyn $shared> for V {
-            fn into_shared(self) -> Arc<dyn $shared> {
-                Arc::new(self)
+        impl<V: $shared + 'static> $crate::shared::IntoShared<dyn $shared> for V {
+            fn into_shared(self) -> std::sync::Arc<dyn $shared> {
+                std::sync::Arc::new(self)
             }
         }
 
-        impl<V: $shared + 'static> IntoShared<dyn $shared> for Arc<V> {
-            fn into_shared(self) -> Arc<dyn $shared> {
+        impl<V: $shared + 'static> $crate::shared::IntoShared<dyn $shared> for std::sync::Arc<V> {
+            fn into_shared(self) -> std::sync::Arc<dyn $shared> {
                 self
             }
         }
 
-        impl IntoShared<dyn $shared> for Arc<dyn $shared> {
-            fn into_shared(self) -> Arc<dyn $shared> {
+        impl $crate::shared::IntoShared<dyn $shared> for std::sync::Arc<dyn $shared> {
+            fn into_shared(self) -> std::sync::Arc<dyn $shared> {
                 self
             }
         }
@@ -53,5 +51,3 @@ macro_rules! into_shared {
 }
 
 pub(crate) use into_shared;
-
-into_shared!(Tool, Spill, Snapshots, TokenCounter);

@@ -5,7 +5,7 @@
 #[cfg(feature = "tiktoken")]
 mod tiktoken;
 
-use crate::{Message, ToolSpec, media::Media};
+use crate::{Message, ToolSpec, messages::media::Media, shared::into_shared};
 
 #[cfg(feature = "tiktoken")]
 pub use self::tiktoken::Tiktoken;
@@ -95,6 +95,8 @@ impl TokenCounter for Bytes {
 pub(crate) fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
+
+into_shared!(TokenCounter);
 
 #[cfg(test)]
 mod tests {

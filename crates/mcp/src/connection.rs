@@ -41,7 +41,7 @@ use crate::{
 pub(crate) type Connection = RunningService<RoleClient, Arc<CallListeners>>;
 
 /// The maximum number of bytes retained from a program's stderr.
-const MAX_LAST_WORDS: usize = 2_000;
+const MAX_STDERR_BYTES: usize = 2_000;
 
 /// The time limit for a failed program to close its stderr: as long as for its end.
 const WORDS_TIMEOUT: Duration = GRACE.saturating_mul(3);
@@ -140,7 +140,7 @@ fn problem_of(error: &ClientInitializeError) -> String {
     match error {
         Begin::TransportError { error, .. } => error.error.to_string(),
         Begin::ConnectionClosed(_) => "it ended before the session began".to_owned(),
-        Begin::JsonRpcError(refused) => format!("it does not begin a session: {}", refused.message),
+        Begin::JsonRpcError(refused) => format!("it rejected the session: {}", refused.message),
         Begin::ExpectedInitResponse(_) | Begin::ExpectedInitResult(_) => {
             "its reply to `initialize` does not follow the protocol".to_owned()
         }
@@ -198,7 +198,7 @@ struct StderrTail {
 impl StderrTail {
     /// Reads until the program closes its stderr, on which it may print secrets of at most this length.
     fn of(stderr: ChildStderr, longest: usize) -> Self {
-        let most = MAX_LAST_WORDS + longest;
+        let most = MAX_STDERR_BYTES + longest;
         let kept = Arc::<Mutex<VecDeque<u8>>>::default();
         let listen = |mut stderr: ChildStderr| {
             let kept = kept.clone();
@@ -224,7 +224,7 @@ impl StderrTail {
         let shown = secrets.hide_in(String::from_utf8_lossy(&words).into_owned());
         // The stored text may begin in the middle of a secret.
         let surplus = if words.len() < self.most { 0 } else { secrets.longest() };
-        let surplus = shown.ceil_char_boundary(surplus.max(shown.len().saturating_sub(MAX_LAST_WORDS)));
+        let surplus = shown.ceil_char_boundary(surplus.max(shown.len().saturating_sub(MAX_STDERR_BYTES)));
         match shown[surplus..].trim() {
             "" => problem,
             words => format!("{problem}; its output was: {words}"),

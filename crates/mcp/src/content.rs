@@ -48,9 +48,10 @@ pub(crate) fn reply(mut result: Value, hide: &dyn Fn(String) -> String) -> Resul
         text = "[the server returned no content]".to_owned();
     }
     let is_error = result["isError"] == true || result["isError"] == "true";
-    match is_error {
-        true => Err(ToolError::failed(cut(hide(text), MAX_RESULT_BYTES))),
-        false => Ok(ToolReply::text(cut(text, MAX_RESULT_BYTES)).with_media(media)),
+    if is_error {
+        Err(ToolError::failed(cut(hide(text), MAX_RESULT_BYTES)))
+    } else {
+        Ok(ToolReply::text(cut(text, MAX_RESULT_BYTES)).with_media(media))
     }
 }
 

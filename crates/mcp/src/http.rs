@@ -52,26 +52,14 @@ type Events = BoxStream<'static, Result<Sse, SseError>>;
 impl StreamableHttpClient for Bounded {
     type Error = reqwest::Error;
 
+    // The variant that receives the maximum size of an event calls it; the maximum of this client is the same.
     async fn post_message(
-        &self,
-        uri: Arc<str>,
-        message: ClientJsonRpcMessage,
-        session: Option<Arc<str>>,
-        token: Option<String>,
-        headers: Headers,
-    ) -> Result<StreamableHttpPostResponse, Failure> {
-        let most = MAX_MESSAGE_BYTES;
-        self.post_message_with_max_sse_event_size(uri, message, session, token, headers, most).await
-    }
-
-    async fn post_message_with_max_sse_event_size(
         &self,
         uri: Arc<str>,
         message: ClientJsonRpcMessage,
         session: Option<Arc<str>>,
         _: Option<String>,
         headers: Headers,
-        most: usize,
     ) -> Result<StreamableHttpPostResponse, Failure> {
         let mut request = self.0.post(uri.as_ref());
         for (name, value) in headers {
@@ -112,10 +100,10 @@ impl StreamableHttpClient for Bounded {
                 Ok(StreamableHttpPostResponse::Accepted)
             }
             _ if !status.is_success() => {
-                let errors = match is_json && !is_auth {
-                    true => read(response, MAX_REFUSAL_BYTES, &asked).await.unwrap_or_default(),
-                    false => Vec::new(),
-                };
+                let has_errors = is_json && !is_auth;
+                let errors =
+                    if has_errors { read(response, MAX_REFUSAL_BYTES, &asked).await } else { Ok(Vec::new()) };
+                let errors = errors.unwrap_or_default();
                 match errors.into_iter().find(|it| matches!(it, JsonRpcMessage::Error(_))) {
                     Some(error) => Ok(StreamableHttpPostResponse::Json(error, begun)),
                     None => Err(HttpStatusError::new(status.as_u16(), None).into()),
@@ -123,10 +111,10 @@ impl StreamableHttpClient for Bounded {
             }
             // Messages without an answer have no body.
             _ if asked.is_empty() => Ok(StreamableHttpPostResponse::Accepted),
-            _ if is_stream => Ok(StreamableHttpPostResponse::Sse(events(response, most, asked), begun)),
+            _ if is_stream => Ok(StreamableHttpPostResponse::Sse(events(response, asked), begun)),
             // Some servers name no content type, or another one.
             _ => {
-                let mut messages = read(response, most, &asked).await?;
+                let mut messages = read(response, MAX_MESSAGE_BYTES, &asked).await?;
                 match messages.len() {
                     0 if is_json => {
                         Err(StreamableHttpError::UnexpectedServerResponse("not a message".into()))
@@ -161,18 +149,6 @@ impl StreamableHttpClient for Bounded {
         headers: Headers,
     ) -> Result<Events, Failure> {
         let most = MAX_MESSAGE_BYTES;
-        self.get_stream_with_max_sse_event_size(uri, session, last, token, headers, most).await
-    }
-
-    async fn get_stream_with_max_sse_event_size(
-        &self,
-        uri: Arc<str>,
-        session: Option<Arc<str>>,
-        last: Option<String>,
-        token: Option<String>,
-        headers: Headers,
-        most: usize,
-    ) -> Result<Events, Failure> {
         let events =
             self.0.get_stream_with_max_sse_event_size(uri, session, last, token, headers, most).await?;
         Ok(each_message(events, |event| messages(event, &[], false)))
@@ -204,15 +180,16 @@ fn messages_in(text: &[u8], asked: &[RequestId]) -> Vec<ServerJsonRpcMessage> {
     read.into_iter().filter_map(message).collect()
 }
 
-/// Returns the events of a body, none of which has more than this many bytes.
-fn events(response: Response, most: usize, asked: Vec<RequestId>) -> Events {
+/// Returns the events of a body, none of which has more bytes than a message may have.
+fn events(response: Response, asked: Vec<RequestId>) -> Events {
+    let most = MAX_MESSAGE_BYTES;
     let mut size = EventSize::default();
     let bounded = move |part: reqwest::Result<Bytes>| {
         let part = part.map_err(io::Error::other)?;
-        match size.most_in(&part) > most {
-            true => Err(io::Error::other(format!("an event has more than {most} bytes"))),
-            false => Ok(part),
+        if size.most_in(&part) > most {
+            return Err(io::Error::other(format!("an event has more than {most} bytes")));
         }
+        Ok(part)
     };
     // The last event may lack the empty line that ends it.
     let is_over = Arc::new(AtomicBool::new(false));
@@ -249,12 +226,11 @@ fn messages(event: Sse, asked: &[RequestId], is_last: bool) -> Vec<Sse> {
         events.push(Sse::default());
     }
     // A stream that breaks is resumed after the last one.
-    let last = events.last_mut().expect("there is one");
+    let last = events.last_mut().expect("an event was added if there was none");
     (last.id, last.retry) = (event.id, event.retry);
     events
 }
 
-/// Returns the event of a message.
 fn event(message: &ServerJsonRpcMessage) -> Sse {
     let data = serde_json::to_string(message).expect("a message becomes JSON");
     Sse { data: Some(data), ..Sse::default() }

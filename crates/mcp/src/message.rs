@@ -43,7 +43,6 @@ impl OpenRequests<'_> {
         !self.are_all || self.ids.contains(id)
     }
 
-    /// Returns the only one.
     fn only(self) -> Option<RequestId> {
         match self.ids {
             [only] => Some(only.clone()),
@@ -184,7 +183,6 @@ pub(crate) fn with_whole_pairs(json: &str) -> Cow<'_, str> {
     String::from_utf8(mended).expect("only the digits of escapes were replaced").into()
 }
 
-/// Returns the request that a message answers.
 pub(crate) fn answered(message: &RxJsonRpcMessage<RoleClient>) -> Option<&RequestId> {
     match message {
         JsonRpcMessage::Response(answer) => Some(&answer.id),

@@ -206,10 +206,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     fn take(&mut self) -> Line {
         let (line, scan) = (std::mem::take(&mut self.line), std::mem::take(&mut self.scan));
-        match std::mem::take(&mut self.is_too_long) {
-            true => Line::TooLong(scan),
-            false => Line::Whole(line),
-        }
+        if std::mem::take(&mut self.is_too_long) { Line::TooLong(scan) } else { Line::Whole(line) }
     }
 }
 

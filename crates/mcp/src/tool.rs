@@ -142,9 +142,10 @@ impl McpTool {
 
     /// Returns the model's text for a call that may have been executed.
     fn outcome(&self) -> &'static str {
-        match self.is_repeatable() {
-            true => "",
-            false => "; the outcome of this call is unknown, check before repeating it",
+        if self.is_repeatable() {
+            ""
+        } else {
+            "; the outcome of this call is unknown, check before repeating it"
         }
     }
 

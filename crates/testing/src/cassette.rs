@@ -7,13 +7,8 @@
 //!
 //! Start at [`Cassette`].
 
-mod decode;
 #[cfg(feature = "record")]
 mod forward;
-#[cfg(feature = "record")]
-mod leftover;
-#[cfg(feature = "record")]
-mod pieces;
 mod secrets;
 mod tape;
 
@@ -30,7 +25,7 @@ use self::{
     tape::{Exchange, Recorded, Reply, read},
 };
 use crate::{
-    expectations::{difference, end},
+    expectations::{checked_at_end, difference},
     loopback::Loopback,
     wire::receive,
 };
@@ -42,11 +37,10 @@ pub const CASSETTE_VARIABLE: &str = "SUPERSTEP_CASSETTE";
 ///
 /// The file has a JSON value per line: the request with its body, the status of the reply, and its body or its events, one per
 /// line. It has no headers of requests, and no values of queries. Of replies it has the type of the content and `retry-after`.
-/// From all else the following texts are removed, also if an escape of JSON, a URL or HTML, Base64 or hexadecimal digits hide
-/// them, or if they are split over the events of a stream: the values of headers that carry keys, tokens or cookies, the
-/// values of parameters and fields such as `api_key`, `token` and `password`, and the [secrets](Self::secret) that the
-/// test names. At last every text is decoded again; an exchange that still has a secret, or is not UTF-8, is not written and
-/// fails the test.
+/// From all else the following texts are removed, as they are and with the escapes of JSON: the values of headers that carry
+/// keys, tokens or cookies, the values of parameters and fields such as `api_key`, `token` and `password`, and the
+/// [secrets](Self::secret) that the test names. An exchange that still has a secret in a string of its JSON, or split over the
+/// events of a stream, or that is not UTF-8, is not written and fails the test.
 ///
 /// # Example
 /// ```
@@ -88,7 +82,7 @@ impl Cassette {
 
     /// Removes a text from all that is stored, beside the keys in headers.
     ///
-    /// A short one is removed from all words that contain it; Base64 of it is found from about six characters on.
+    /// A short one is removed from all words that contain it. Base64 and other encodings of it are not found.
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
         self.secrets.push(secret.into());
         self
@@ -197,27 +191,9 @@ impl CassetteServer {
             count => Err(format!("{count} recorded exchanges were not used")),
         }
     }
-
-    /// Ends the test of the traffic, as a drop does.
-    ///
-    /// # Panics
-    /// If a request differed, or not all recorded ones arrived.
-    #[track_caller]
-    pub fn assert_done(mut self) {
-        self.is_over = true;
-        if let Err(text) = self.check() {
-            panic!("{text}");
-        }
-    }
 }
 
-impl Drop for CassetteServer {
-    fn drop(&mut self) {
-        if !std::mem::replace(&mut self.is_over, true) {
-            end(self.check());
-        }
-    }
-}
+checked_at_end!(CassetteServer, "If a request differed, or not all recorded ones arrived.");
 
 impl Player {
     /// Returns the reply to a request; its failure is that of the test.

@@ -17,7 +17,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    expectations::{Wanted, end},
+    expectations::{Wanted, checked_at_end},
     progress::Progress,
     script::{Answer, calls, txt},
 };
@@ -91,27 +91,9 @@ impl Expect {
     pub fn check(&self) -> Result<(), String> {
         self.progress().check()
     }
-
-    /// Ends the test of the model, as a drop does.
-    ///
-    /// # Panics
-    /// If a call did not match, or an expected one was not made.
-    #[track_caller]
-    pub fn assert_done(mut self) {
-        self.is_over = true;
-        if let Err(text) = self.check() {
-            panic!("{text}");
-        }
-    }
 }
 
-impl Drop for Expect {
-    fn drop(&mut self) {
-        if !std::mem::replace(&mut self.is_over, true) {
-            end(self.check());
-        }
-    }
-}
+checked_at_end!(Expect, "If a call did not match, or an expected one was not made.");
 
 /// An expected call. A reply completes it; without one it is not expected.
 #[derive(Debug)]

@@ -96,6 +96,35 @@ impl Expectations {
     }
 }
 
+/// Implements `assert_done` and `Drop` for a type with `check` and `is_over`: a test fails if it did not make the expected calls.
+macro_rules! checked_at_end {
+    ($checked:ty, $panics:literal) => {
+        impl $checked {
+            /// Ends the test, as a drop does.
+            ///
+            /// # Panics
+            #[doc = $panics]
+            #[track_caller]
+            pub fn assert_done(mut self) {
+                self.is_over = true;
+                if let Err(text) = self.check() {
+                    panic!("{text}");
+                }
+            }
+        }
+
+        impl Drop for $checked {
+            fn drop(&mut self) {
+                if !std::mem::replace(&mut self.is_over, true) {
+                    $crate::expectations::end(self.check());
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use checked_at_end;
+
 /// Panics with the text of an unmet expectation; prints it if the thread panics already, which may be its consequence.
 #[expect(clippy::print_stderr, reason = "a failing test shows it")]
 pub(crate) fn end(checked: Result<(), String>) {

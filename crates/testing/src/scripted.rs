@@ -6,13 +6,14 @@ mod tool;
 
 use std::{
     collections::VecDeque,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
 use superstep_llm::{
-    ChatModel, Delta, ModelError, ModelErrorKind, Request, ResponseStream,
+    ChatModel, Delta, ModelError, ModelErrorKind, Request, ResponseStream, Role,
     media::Accepts,
     wire::{ChunkReader, WireConfig},
 };
@@ -34,8 +35,19 @@ use crate::{
 pub struct ScriptedModel {
     started: Instant,
     accepts: Accepts,
+    /// The answer to a request, in place of the script.
+    answer: Option<AnswerFn>,
     progress: Arc<Mutex<Progress>>,
     state: Arc<Mutex<State>>,
+}
+
+#[derive(Clone)]
+struct AnswerFn(Arc<dyn Fn(&Request) -> Answer + Send + Sync>);
+
+impl fmt::Debug for AnswerFn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AnswerFn")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +67,21 @@ impl ScriptedModel {
         Self::of(Progress::new(script, rules))
     }
 
+    /// Creates a model that computes its answer from each request, for examples and programs without a network.
+    ///
+    /// ```
+    /// use superstep_testing::{script::{call, txt}, scripted::{ScriptedModel, tool_result}};
+    ///
+    /// let model = ScriptedModel::from_fn(|request| match tool_result(request) {
+    ///     Some(result) => txt(result),
+    ///     None => call("c1", "weather", r#"{"city":"Paris"}"#),
+    /// });
+    /// ```
+    pub fn from_fn(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
+        let model = Self::with_rules(Script::default(), Rules::anything());
+        Self { answer: Some(AnswerFn(Arc::new(answer))), ..model }
+    }
+
     /// Creates a model whose calls the test expects one after the other, each with its reply: see [`Expect`].
     pub fn pair() -> (Self, Expect) {
         let model = Self::of(Progress::expecting(Rules::default()));
@@ -64,7 +91,7 @@ impl ScriptedModel {
 
     fn of(progress: Progress) -> Self {
         let (started, progress) = (Instant::now(), Arc::new(Mutex::new(progress)));
-        Self { started, accepts: Accepts::NOTHING, progress, state: Arc::default() }
+        Self { started, accepts: Accepts::NOTHING, answer: None, progress, state: Arc::default() }
     }
 
     /// Sets the accepted media types.
@@ -117,15 +144,17 @@ impl ScriptedModel {
         let now_ms = self.now_ms();
         let mut progress = self.progress();
         // Without rules the body is not built, which is expensive for a long conversation.
-        let body = match progress.accepts_anything() {
-            true => Value::Null,
-            false => {
-                let (model, accepts) = ("scripted".to_owned(), self.accepts);
-                let wire = WireConfig { model, accepts, ..WireConfig::default() };
-                serde_json::to_value(wire.body(&request)).expect("a request has a JSON form")
-            }
+        let body = if progress.accepts_anything() {
+            Value::Null
+        } else {
+            let (model, accepts) = ("scripted".to_owned(), self.accepts);
+            let wire = WireConfig { model, accepts, ..WireConfig::default() };
+            serde_json::to_value(wire.body(&request)).expect("a request has a JSON form")
         };
-        let answer = progress.answer(&body);
+        let answer = match &self.answer {
+            Some(AnswerFn(answer)) => answer(&request),
+            None => progress.answer(&body),
+        };
         drop(progress);
         let mut state = self.state();
         state.requests.push(request);
@@ -168,6 +197,12 @@ impl ChatModel for ScriptedModel {
         })
         .boxed()
     }
+}
+
+/// Returns the last tool's result, if the request ends with one.
+pub fn tool_result(request: &Request) -> Option<&str> {
+    let last = request.messages.last().filter(|last| last.role == Role::Tool)?;
+    Some(&last.content)
 }
 
 /// One answer in progress.

@@ -134,9 +134,10 @@ async fn serve(mut connection: TcpStream, state: State) -> io::Result<()> {
     };
     let answer = {
         let mut progress = lock(&state.progress);
-        let answer = match received.line.ends_with("/chat/completions") {
-            true => progress.answer(&received.body),
-            false => progress.next(),
+        let answer = if received.line.ends_with("/chat/completions") {
+            progress.answer(&received.body)
+        } else {
+            progress.next()
         };
         lock(&state.received).push(received);
         answer

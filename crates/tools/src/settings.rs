@@ -97,11 +97,10 @@ impl WebSettings {
     /// Returns a hint for a failed connection without a proxy, if the environment has one.
     pub(crate) fn proxy_hint(&self) -> &'static str {
         let has_one = || PROXIES.iter().any(|name| env::var_os(name).is_some_and(|value| !value.is_empty()));
-        match self.proxy.is_none() && has_one() {
-            true => {
-                "; the proxy of the environment is not used, unless the user names it as `proxy` of `[web]` in the configuration"
-            }
-            false => "",
+        if self.proxy.is_none() && has_one() {
+            "; the proxy of the environment is not used, unless the user names it as `proxy` of `[web]` in the configuration"
+        } else {
+            ""
         }
     }
 }

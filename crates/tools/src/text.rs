@@ -188,9 +188,10 @@ impl LineEnds {
 
     /// Returns a text in which all lines end like those of this one, if all of these end in `\r\n`.
     pub(crate) fn kept_in(self, text: &str) -> Cow<'_, str> {
-        match self.are_crlf() && text.contains('\n') {
-            true => text.replace("\r\n", "\n").replace('\n', "\r\n").into(),
-            false => text.into(),
+        if self.are_crlf() && text.contains('\n') {
+            text.replace("\r\n", "\n").replace('\n', "\r\n").into()
+        } else {
+            text.into()
         }
     }
 

@@ -167,9 +167,10 @@ impl Attempt {
             End::Stopped => queue.give_back(job, worker, STOPPED).await?,
             End::Busy(why) => return queue.postpone(job, worker, BUSY_PAUSE, why).await,
             End::Waiting(thread) => {
-                return match queue.overtaken(job, thread).await? {
-                    true => queue.give_back(job, worker, WAITING).await.map(|()| None),
-                    false => queue.postpone(job, worker, BUSY_PAUSE, WAITING).await,
+                return if queue.overtaken(job, thread).await? {
+                    queue.give_back(job, worker, WAITING).await.map(|()| None)
+                } else {
+                    queue.postpone(job, worker, BUSY_PAUSE, WAITING).await
                 };
             }
             End::Failed(error) => {

@@ -93,7 +93,7 @@ fn every_name_has_one_path() {
         ("agent", &["approval", "config", "deps", "facades", "graph", "hooks", "presets", "state"]),
         ("state", &[]),
         ("checkpoint", &["store", "text"]),
-        ("llm", &["http", "limits", "media", "timers", "tokens"]),
+        ("llm", &["http", "model/limits", "messages/media", "model/timers", "tokens"]),
     ] {
         let lib = text(&format!("crates/{krate}/src/lib.rs"));
         let private = lib.find("#[doc(hidden)]").unwrap_or(lib.len());

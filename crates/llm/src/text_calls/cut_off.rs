@@ -10,8 +10,10 @@ use super::{
 };
 use crate::{
     ToolCall, ToolSpec,
-    limits::{self, MAX_VALUES},
-    partial_json::partial_json,
+    texts::{
+        nesting::{MAX_VALUES, values_in_prose},
+        partial_json::partial_json,
+    },
 };
 
 const PARAMETER: &str = "<parameter=";
@@ -24,7 +26,7 @@ const ARGUMENTS: &str = "[ARGS]";
 /// text, and there may be no other call.
 pub(crate) fn cut_off_calls(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCalls> {
     // The objects take a hundred times their text in memory.
-    if offered.is_empty() || limits::values(text) > MAX_VALUES {
+    if offered.is_empty() || values_in_prose(text) > MAX_VALUES {
         return None;
     }
     let last = bare(text, offered, forms).or_else(|| blocks(text, offered, forms, true).1);

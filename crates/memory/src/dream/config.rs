@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(due(&[5], None, 30 * MINUTE + 6), Some(Due::Time));
         assert_eq!(due(&[5, 7], None, 8), None);
         assert_eq!(due(&[5, 7, 7], None, 8), Some(Due::Turns));
-        // The oldest one counts, also if the clock was set back.
+        // The oldest one counts, even if the clock was set back.
         assert_eq!(due(&[5, 29 * MINUTE], None, 30 * MINUTE + 6), Some(Due::Time));
         assert_eq!(due(&[i64::MAX], None, i64::MIN), None);
         assert_eq!(due(&[i64::MIN], None, i64::MAX), Some(Due::Time));

@@ -92,7 +92,6 @@ struct Inner {
     config: DreamConfig,
 }
 
-/// A listener for the events of dreams.
 type Listen = Arc<dyn Fn(DreamEvent) + Send + Sync>;
 
 /// The result of a request to dream. As JSON, `dream` names the variant.

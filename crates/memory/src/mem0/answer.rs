@@ -20,7 +20,6 @@ pub(super) enum Event {
     Failed(String),
 }
 
-/// Reads the memories of one user.
 pub(super) fn found(answer: &Value, user_id: &str) -> Result<Vec<MemoryEntry>, String> {
     let read = |result: &Value| {
         if result["user_id"].as_str().is_some_and(|of| of != user_id) {

@@ -1,13 +1,13 @@
-//! The secrets that a cassette must not contain, in all forms in which a text may have them.
+//! The secrets that a cassette must not contain.
 //!
 //! Start at [`Removals`].
 
-use std::{collections::BTreeSet, fmt, ops::Range};
+#[cfg(feature = "record")]
+use std::collections::BTreeMap;
+use std::{collections::BTreeSet, fmt};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use serde_json::Value;
 
-use super::decode;
 use crate::wire::Received;
 
 /// The text in place of a secret.
@@ -51,32 +51,13 @@ const MIN_LENGTH: usize = 6;
 /// The shortest value of a field of a body that is removed elsewhere.
 const MIN_FIELD_LENGTH: usize = 8;
 
-/// The shortest secret that is searched for across the lines of a text, and without its spaces.
-#[cfg(feature = "record")]
-pub(super) const LONG: usize = 8;
-
-/// The shortest encoded form; a shorter one may be part of other data.
-const MIN_CODE_LENGTH: usize = 6;
-
-/// The number of escapes of a URL one inside of another that are matched.
-const MAX_ESCAPES: usize = 2;
-
 /// The texts that are removed from all that is stored.
 #[derive(Clone, Default)]
 pub(super) struct Removals {
     secrets: BTreeSet<String>,
-    /// Longer ones first: a part of another secret must not leave the rest of it.
-    forms: Vec<Form>,
-}
-
-/// A secret as a text may have it.
-#[derive(Clone, PartialEq, Eq)]
-struct Form {
-    chars: Vec<char>,
-    /// The length of the secret.
-    length: usize,
-    /// Part of a longer code, such as Base64 of `user:key`, which is removed as a whole.
-    is_code: bool,
+    /// The secrets as they are and with the escapes of JSON, longer ones first: a part of another secret must not leave the rest
+    /// of it.
+    forms: Vec<String>,
 }
 
 impl fmt::Debug for Removals {
@@ -90,11 +71,6 @@ impl Removals {
         let mut removals = Self::default();
         removals.add(secrets);
         removals
-    }
-
-    #[cfg(feature = "record")]
-    pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
-        self.secrets.iter().map(String::as_str)
     }
 
     /// Returns these and the secrets of a request.
@@ -111,9 +87,11 @@ impl Removals {
             if secret.is_empty() || secret == REMOVED || !self.secrets.insert(secret.clone()) {
                 continue;
             }
-            self.forms.extend(forms(&secret));
+            // JSON of a tool's arguments is a string of JSON.
+            let once = escaped(&secret);
+            self.forms.extend([escaped(&once), once, secret]);
         }
-        self.forms.sort_by_key(|form| std::cmp::Reverse(form.chars.len()));
+        self.forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
         self.forms.dedup();
         self.secrets.len() > before
     }
@@ -121,13 +99,17 @@ impl Removals {
     /// Returns a text without them.
     pub(super) fn of(&self, text: &str) -> String {
         let mut clean = String::with_capacity(text.len());
-        let mut end = 0;
-        for found in self.find(text, 0) {
-            clean.push_str(&text[end..found.start]);
-            clean.push_str(REMOVED);
-            end = found.end;
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            if let Some(after) = self.forms.iter().find_map(|form| rest.strip_prefix(form.as_str())) {
+                clean.push_str(REMOVED);
+                rest = after;
+            } else {
+                clean.push(first);
+                rest = &rest[first.len_utf8()..];
+            }
         }
-        clean + &text[end..]
+        clean
     }
 
     /// Returns a request line without them, and without the values of its query, which are keys for some servers.
@@ -141,146 +123,50 @@ impl Removals {
         format!("{path}?{}", names.collect::<Vec<_>>().join("&"))
     }
 
-    /// Returns the places of secrets of at least this length, in order and apart from each other.
-    pub(super) fn find(&self, text: &str, least: usize) -> Vec<Range<usize>> {
-        let mut found: Vec<Range<usize>> = Vec::new();
-        let mut at = 0;
-        while let Some(first) = text[at..].chars().next() {
-            // All forms begin with a literal character, or with the beginning of an escape.
-            let can_escape = matches!(first, '\\' | '%' | '&' | '+');
-            let forms = self
-                .forms
-                .iter()
-                .filter(|form| form.length >= least && (can_escape || form.chars.first() == Some(&first)));
-            let mut ends = forms.filter_map(|form| {
-                let end = end_of(text, at, &form.chars)?;
-                Some(if form.is_code { code_around(text, at..end) } else { at..end })
-            });
-            match ends.next() {
-                Some(mut place) => {
-                    // A code may begin in the code before it.
-                    while let Some(last) = found.pop_if(|last| last.end >= place.start) {
-                        place.start = place.start.min(last.start);
-                    }
-                    at = place.end;
-                    found.push(place);
-                }
-                None => at += first.len_utf8(),
+    /// Returns whether a text has a secret: as it is, in a string of its JSON, or split over the events of a stream.
+    #[cfg(feature = "record")]
+    pub(super) fn is_left_in(&self, text: &str) -> bool {
+        if self.secrets.iter().any(|secret| text.contains(secret)) {
+            return true;
+        }
+        let mut strings = BTreeMap::new();
+        let lines = text.lines().map(|line| line.strip_prefix("data:").unwrap_or(line));
+        match serde_json::from_str(text) {
+            Ok(value) => collect(&value, "", &mut strings),
+            Err(_) => lines
+                .filter_map(|line| serde_json::from_str(line).ok())
+                .for_each(|value| collect(&value, "", &mut strings)),
+        }
+        // A string is shorter than its JSON, so that this ends.
+        strings.values().any(|string| self.is_left_in(string))
+    }
+}
+
+/// Returns a text with the escapes of JSON.
+fn escaped(text: &str) -> String {
+    let json = Value::from(text).to_string();
+    json[1..json.len() - 1].to_owned()
+}
+
+/// Appends the strings of a value to those of other values at the same path. A stream's lists have the places of their elements
+/// in a field `index`.
+#[cfg(feature = "record")]
+fn collect(value: &Value, path: &str, strings: &mut BTreeMap<String, String>) {
+    match value {
+        Value::String(text) => strings.entry(path.to_owned()).or_default().push_str(text),
+        Value::Array(items) => {
+            for (nth, item) in items.iter().enumerate() {
+                let nth = item["index"].as_u64().unwrap_or(nth as u64);
+                collect(item, &format!("{path}/{nth}"), strings);
             }
         }
-        found
-    }
-}
-
-/// Returns the forms of a secret that differ by more than escapes.
-fn forms(secret: &str) -> Vec<Form> {
-    // A run of backslashes is matched as one, because each encoding doubles it.
-    let mut chars: Vec<char> = secret.chars().collect();
-    chars.dedup_by(|right, left| *right == '\\' && *left == '\\');
-    let length = secret.len();
-    let mut forms = vec![Form { chars, length, is_code: false }];
-    let mut code = |code: String| {
-        if code.len() >= MIN_CODE_LENGTH {
-            forms.push(Form { chars: code.chars().collect(), length, is_code: true });
-        }
-    };
-    for offset in 0..3 {
-        // The characters that do not depend on the bytes before and after the secret.
-        let bytes = [&[0; 3][..offset], secret.as_bytes()].concat();
-        let encoded = STANDARD_NO_PAD.encode(&bytes);
-        let end = bytes.len() * 8 / 6;
-        let core = encoded.get([0, 2, 3][offset]..end).unwrap_or_default();
-        code(core.to_owned());
-        code(core.replace('+', "-").replace('/', "_"));
-    }
-    let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
-    code(hex.to_uppercase());
-    code(hex);
-    forms
-}
-
-/// Returns the end of a text's part that has these characters, in the longest form.
-fn end_of(text: &str, at: usize, chars: &[char]) -> Option<usize> {
-    let (mut ends, mut next) = (vec![at], Vec::new());
-    for c in chars {
-        for at in ends.drain(..) {
-            add_ends(text, at, *c, &mut next);
-        }
-        if *c == '\\' {
-            // A run of them is matched as one.
-            let mut nth = 0;
-            while let Some(at) = next.get(nth).copied() {
-                add_ends(text, at, *c, &mut next);
-                nth += 1;
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                collect(value, &format!("{path}/{name}"), strings);
             }
         }
-        next.sort_unstable();
-        next.dedup();
-        std::mem::swap(&mut ends, &mut next);
-        if ends.is_empty() {
-            break;
-        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
-    ends.pop()
-}
-
-/// Adds the ends of a character at a place of a text: as it is, or as an escape of JSON of any depth, of a URL or of HTML. The same
-/// text may be both, such as `%25`.
-fn add_ends(text: &str, at: usize, c: char, ends: &mut Vec<usize>) {
-    let bare = text[at..].trim_start_matches('\\');
-    let escapes = text.len() - at - bare.len();
-    let end = |rest: &str| text.len() - rest.len();
-    if c == '\\' && escapes > 0 {
-        ends.push(end(bare));
-    }
-    ends.extend(bare.strip_prefix(c).map(end));
-    if escapes > 0 {
-        let short = match c {
-            '\n' => bare.strip_prefix('n'),
-            '\r' => bare.strip_prefix('r'),
-            '\t' => bare.strip_prefix('t'),
-            _ => None,
-        };
-        ends.extend(short.map(end));
-        let mut rest = bare;
-        let units = c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| {
-            let digits = rest.trim_start_matches('\\').strip_prefix('u')?;
-            let (digits, after) = digits.split_at_checked(4)?;
-            rest = after;
-            (u16::from_str_radix(digits, 16).ok()? == *unit).then_some(())
-        });
-        ends.extend(units.map(|()| end(rest)));
-    }
-    if c == ' ' {
-        ends.extend(bare.strip_prefix('+').map(end));
-    }
-    // An escape of an escape has `25` for its `%`.
-    for depth in 0..=MAX_ESCAPES {
-        let mut rest = bare;
-        let bytes = c.encode_utf8(&mut [0; 4]).bytes().try_for_each(|byte| {
-            let digits =
-                (0..depth).try_fold(rest.strip_prefix('%')?, |digits, _| digits.strip_prefix("25"))?;
-            let (digits, after) = digits.split_at_checked(2)?;
-            rest = after;
-            (u8::from_str_radix(digits, 16).ok()? == byte).then_some(())
-        });
-        ends.extend(bytes.map(|()| end(rest)));
-    }
-    let entity = bare.strip_prefix('&').and_then(|entity| entity.split_once(';'));
-    ends.extend(entity.filter(|(name, _)| decode::entity(name) == Some(c)).map(|(_, rest)| end(rest)));
-}
-
-/// Returns the whole code around a part of it.
-fn code_around(text: &str, part: Range<usize>) -> Range<usize> {
-    let is_code = |c: char| c.is_ascii_alphanumeric() || "+/-_=".contains(c);
-    let after = text[part.end..].trim_start_matches(is_code);
-    let before = &text[..part.start];
-    let mut start = before.trim_end_matches(is_code).len();
-    if text[..start].ends_with('\\') && start < part.start {
-        // The letter of an escape.
-        start += 1;
-    }
-    start..text.len() - after.len()
 }
 
 /// Returns the secrets in the headers, the query and the fields of a request.
@@ -310,7 +196,6 @@ pub(super) fn of_headers<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) 
                 // The value without its scheme, as in `Bearer key`.
                 let parts = value.split([' ', ';', '=', ',']).chain([value]).map(str::trim);
                 secrets.extend(parts.map(str::to_owned));
-                secrets.extend(value.split([' ', ',']).flat_map(basic));
             }
         }
     }
@@ -319,22 +204,11 @@ pub(super) fn of_headers<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) 
     secrets
 }
 
-/// Returns the name with the password, and the password, of Basic authentication.
-fn basic(code: &str) -> Vec<String> {
-    let decoded = decode::base64(code).and_then(|bytes| String::from_utf8(bytes).ok());
-    let Some(decoded) = decoded else { return Vec::new() };
-    match decoded.split_once(':') {
-        Some((_, password)) => vec![password.to_owned(), decoded.clone()],
-        None => Vec::new(),
-    }
-}
-
-/// Returns the values of parameters with names of secrets, as they are and decoded.
+/// Returns the values of parameters with names of secrets.
 fn of_parameters(query: &str, is_secret: impl Fn(&str) -> bool) -> Vec<String> {
     let pairs = query.split('&').filter_map(|entry| entry.split_once('='));
     let values = pairs.filter(|(name, _)| is_secret(name)).map(|(_, value)| value);
-    let values = values.flat_map(|value| [value.to_owned(), decode::percent(value, true)]);
-    values.filter(|value| value.len() >= MIN_LENGTH).collect()
+    values.filter(|value| value.len() >= MIN_LENGTH).map(str::to_owned).collect()
 }
 
 /// Returns the secrets in the fields of a body: JSON, lines of JSON, events, or a form.
@@ -375,66 +249,36 @@ fn is_named(names: &[&str], name: &str) -> bool {
 
 #[cfg(all(test, feature = "record"))]
 mod tests {
-    use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-    use proptest::prelude::*;
+    use serde_json::json;
 
-    use super::{super::leftover::leftover, *};
+    use super::*;
 
-    /// Returns all usual forms of a text.
-    fn encodings(text: &str) -> Vec<(&'static str, String)> {
-        let json = Value::from(text).to_string();
-        let units =
-            |prefix: &str| text.encode_utf16().map(|unit| format!("{prefix}u{unit:04X}")).collect::<String>();
-        let percent =
-            |percent: &str| text.bytes().map(|byte| format!("{percent}{byte:02X}")).collect::<String>();
-        vec![
-            ("plain", text.to_owned()),
-            ("json", json.clone()),
-            ("json with slashes", json.replace('/', "\\/")),
-            ("json in json", Value::from(json).to_string()),
-            ("units", format!("\"{}\"", units("\\"))),
-            ("units in json", format!("\"{}\"", units("\\\\"))),
-            ("percent", percent("%")),
-            ("percent in percent", percent("%25")),
-            ("percent in lower case", percent("%").to_lowercase()),
-            ("form", percent("%").replace("%20", "+")),
-            ("html", text.chars().map(|c| format!("&#{};", u32::from(c))).collect()),
-            ("html in hex", text.chars().map(|c| format!("&#x{:x};", u32::from(c))).collect()),
-            ("base64", STANDARD.encode(text)),
-            ("base64 of urls", URL_SAFE.encode(text)),
-            ("base64 in json", Value::from(STANDARD.encode(text)).to_string().replace('/', "\\/")),
-            ("hex", text.bytes().map(|byte| format!("{byte:02x}")).collect()),
-            ("upper hex", text.bytes().map(|byte| format!("{byte:02X}")).collect()),
-        ]
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
-
-        #[test]
-        fn no_usual_form_of_a_secret_stays(
-            secret in "[ -~é€😀\\\\\"/%&+]{8,24}",
-            before in "[a-zA-Z0-9 :\\\\\"/é]{0,9}",
-            after in "[a-zA-Z0-9 :\\\\\"/é]{0,9}",
-        ) {
-            let removals = Removals::new(vec![secret.clone()]);
-            for (form, text) in encodings(&format!("{before}{secret}{after}")) {
-                let clean = removals.of(&text);
-                prop_assert_ne!(&clean, &text, "{}", form);
-                prop_assert_eq!(leftover(&clean, &removals), None, "{}: {} of {}", form, clean, text);
-            }
+    #[test]
+    fn a_secret_is_removed_as_it_is_and_with_the_escapes_of_json() {
+        let secret = "sk\"ve\\ry-é-17";
+        let removals = Removals::new(vec![secret.into(), "sk".into()]);
+        let arguments = json!({ "key": secret }).to_string();
+        for text in
+            [format!("it is {secret}."), arguments.clone(), json!({ "arguments": arguments }).to_string()]
+        {
+            let clean = removals.of(&text);
+            assert!(clean.contains(REMOVED) && !removals.is_left_in(&clean), "{clean} of {text}");
+            assert!(!clean.contains("17"), "{clean} of {text}");
         }
     }
 
     #[test]
-    fn a_form_within_a_form_is_found_by_the_last_check() {
-        let removals = Removals::new(vec!["sk-very-secret-17".into()]);
-        let code = STANDARD.encode(STANDARD.encode("x sk-very-secret-17 y"));
-        assert_eq!(removals.of(&code), code);
-        assert_eq!(leftover(&code, &removals), Some(vec!["Base64", "Base64"]));
-        let spaced = "sk-very-\nsecret-17";
-        assert_eq!(leftover(spaced, &removals), Some(vec!["text without spaces"]));
-        assert_eq!(leftover("the secret is safe", &removals), None);
+    fn a_secret_in_pieces_or_with_other_escapes_is_found_by_the_last_check() {
+        let removals = Removals::new(vec!["sk-very-secret/17".into()]);
+        for text in [
+            "data: {\"delta\":\"sk-very\"}\n\ndata: {\"delta\":\"-secret/17\"}\n",
+            r#"{"a":["sk-very-secret\/17"]}"#,
+            r#"{"arguments":"{\"a\":\"sk-very-secret\u002f17\"}"}"#,
+        ] {
+            assert_eq!(removals.of(text), text);
+            assert!(removals.is_left_in(text), "{text}");
+        }
+        assert!(!removals.is_left_in("the secret is safe"));
     }
 
     #[test]
@@ -457,10 +301,7 @@ mod tests {
             "Basic YWRhOmh1bnRlcjI=",
             "YWRhOmh1bnRlcjI",
             "a%2Fb%2Fc%2Fd",
-            "a/b/c/d",
             "abcdefgh",
-            "ada:hunter2",
-            "hunter2",
             "s3cr3t-value",
             "tttttt",
         ];

@@ -8,8 +8,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json, value::RawValue};
 
 use super::secrets::Removals;
-#[cfg(feature = "record")]
-use super::{leftover::leftover, pieces::without_split_secrets};
 use crate::wire::Received;
 
 /// The headers of replies that clients read.
@@ -32,7 +30,6 @@ pub(super) struct Recorded {
     pub(super) body: Value,
 }
 
-/// A reply.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reply {
     pub(super) status: u16,
@@ -88,7 +85,7 @@ impl Reply {
         let stored = headers.iter().filter(|(name, _)| STORED_HEADERS.contains(&name.as_str()));
         let headers: BTreeMap<_, _> =
             stored.map(|(name, value)| (name.clone(), removals.of(value))).collect();
-        let text = without_split_secrets(&removals.of(body), removals);
+        let text = removals.of(body);
         let is_stream = headers.get("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
         let body = match is_json(&text) {
             _ if is_stream => Body::Events(events(&text)),
@@ -117,29 +114,34 @@ impl Reply {
 
 #[cfg(feature = "record")]
 impl Exchange {
-    /// Checks that nothing of it is a secret in any form.
+    /// Checks that nothing of it is a secret.
     ///
     /// # Errors
-    /// The place of the first secret, and the encodings around it.
+    /// The place of the first secret.
     pub(super) fn check(&self, removals: &Removals) -> Result<(), String> {
         let Self { request, reply } = self;
-        let check = |place: &dyn std::fmt::Display, text: &str| match leftover(text, removals) {
-            None => Ok(()),
-            Some(how) if how.is_empty() => Err(place.to_string()),
-            Some(how) => Err(format!("{place}, inside of {}", how.join(" in "))),
+        let of_events = |at: usize, event: &Event| {
+            let (Event::Json(text) | Event::Data(text) | Event::Other(text)) = event;
+            (format!("event {} of the reply", at + 1), text.clone())
         };
-        check(&"the request line", &request.line)?;
-        check(&"the body of the request", &request.body.to_string())?;
-        for (name, value) in &reply.headers {
-            check(&format_args!("the header `{name}` of the reply"), value)?;
+        let events = if let Body::Events(events) = &reply.body { &events[..] } else { &[] };
+        let mut places = vec![
+            ("the request line".to_owned(), request.line.clone()),
+            ("the body of the request".to_owned(), request.body.to_string()),
+        ];
+        places.extend(
+            reply
+                .headers
+                .iter()
+                .map(|(name, value)| (format!("the header `{name}` of the reply"), value.clone())),
+        );
+        places.extend(events.iter().enumerate().map(|(at, event)| of_events(at, event)));
+        places
+            .push(("the body of the reply".to_owned(), String::from_utf8_lossy(&reply.bytes()).into_owned()));
+        match places.into_iter().find(|(_, text)| removals.is_left_in(text)) {
+            Some((place, _)) => Err(place),
+            None => Ok(()),
         }
-        if let Body::Events(events) = &reply.body {
-            for (nth, event) in (1..).zip(events) {
-                let (Event::Json(text) | Event::Data(text) | Event::Other(text)) = event;
-                check(&format_args!("event {nth} of the reply"), text)?;
-            }
-        }
-        check(&"the body of the reply", &String::from_utf8_lossy(&reply.bytes()))
     }
 }
 
@@ -178,9 +180,10 @@ impl std::fmt::Display for Exchange {
             Value::Null => writeln!(f, r#"{{"request":{}}}"#, text(&request.line))?,
             body => writeln!(f, r#"{{"request":{},"body":{body}}}"#, text(&request.line))?,
         }
-        match reply.headers.is_empty() {
-            true => writeln!(f, r#"{{"status":{}}}"#, reply.status)?,
-            false => writeln!(f, r#"{{"status":{},"headers":{}}}"#, reply.status, json!(reply.headers))?,
+        if reply.headers.is_empty() {
+            writeln!(f, r#"{{"status":{}}}"#, reply.status)?;
+        } else {
+            writeln!(f, r#"{{"status":{},"headers":{}}}"#, reply.status, json!(reply.headers))?;
         }
         match &reply.body {
             Body::Empty => Ok(()),

@@ -121,7 +121,6 @@ enum Operation {
     BadPrune { thread: usize, seen: u64 },
     /// A thread is copied.
     Copy { from: usize, to: usize },
-    /// The thread is deleted.
     Delete { thread: usize },
     /// The process ends and another one starts.
     Restart,

@@ -35,11 +35,10 @@ impl Text {
 
     /// Writes the difference from a text that does not fit.
     fn differs(&self, what: &str, got: &str) -> String {
-        match self.is_part {
-            true => {
-                format!("  {what}\n    expected … {} …\n    got      {}\n", quoted(&self.text), quoted(got))
-            }
-            false => difference(what, &self.text, got),
+        if self.is_part {
+            format!("  {what}\n    expected … {} …\n    got      {}\n", quoted(&self.text), quoted(got))
+        } else {
+            difference(what, &self.text, got)
         }
     }
 }

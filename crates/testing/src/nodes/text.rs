@@ -25,7 +25,6 @@ fn sorted(value: &Value) -> Value {
     }
 }
 
-/// Returns a value in one line.
 pub(crate) fn line(value: &Value) -> String {
     sorted(value).to_string()
 }

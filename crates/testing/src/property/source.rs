@@ -164,9 +164,10 @@ impl<'de> Deserializer<'de> for &mut Source<'_> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.next() % 2 == 1 && self.depth <= MAX_DEPTH {
-            true => self.deeper(|source| visitor.visit_some(source)),
-            false => visitor.visit_none(),
+        if self.next() % 2 == 1 && self.depth <= MAX_DEPTH {
+            self.deeper(|source| visitor.visit_some(source))
+        } else {
+            visitor.visit_none()
         }
     }
 
@@ -274,7 +275,6 @@ impl<'de> MapAccess<'de> for Items<'_, '_> {
     }
 }
 
-/// The fields of a struct.
 struct Fields<'s, 'a, I> {
     names: I,
     source: &'s mut Source<'a>,

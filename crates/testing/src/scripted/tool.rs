@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use superstep_llm::{Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec};
 
-use crate::expectations::{difference, end};
+use crate::expectations::{checked_at_end, difference};
 
 /// A tool whose calls a test expects, each with its result. It is the test's half; [`tool`](Self::tool) is the agent's.
 ///
@@ -126,27 +126,9 @@ impl ScriptedTool {
     pub(crate) fn end(mut self) {
         self.is_over = true;
     }
-
-    /// Ends the test of the tool, as a drop does.
-    ///
-    /// # Panics
-    /// If a call did not match, or an expected one was not made.
-    #[track_caller]
-    pub fn assert_done(mut self) {
-        self.is_over = true;
-        if let Err(text) = self.check() {
-            panic!("{text}");
-        }
-    }
 }
 
-impl Drop for ScriptedTool {
-    fn drop(&mut self) {
-        if !std::mem::replace(&mut self.is_over, true) {
-            end(self.check());
-        }
-    }
-}
+checked_at_end!(ScriptedTool, "If a call did not match, or an expected one was not made.");
 
 /// An expected call of a tool. A result completes it.
 #[derive(Debug)]

@@ -142,9 +142,10 @@ impl Tool for FaultyTool {
             self.sim.pass(CrashPoint::BeforeTool(name.clone())).await;
             let reply = self.tool.call(args, cx).await;
             self.sim.pass(CrashPoint::AfterTool(name.clone())).await;
-            match fails {
-                true => Err(ToolError::failed("the connection broke after the call was sent: as simulated")),
-                false => reply,
+            if fails {
+                Err(ToolError::failed("the connection broke after the call was sent: as simulated"))
+            } else {
+                reply
             }
         })
     }

@@ -2,7 +2,7 @@
 //!
 //! Start at [`calculate()`].
 
-use std::{io, thread, time::Duration};
+use std::{thread, time::Duration};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -51,9 +51,14 @@ async fn run(expression: String, cx: ToolCx) -> Result<String, ToolError> {
     check(&expression)?;
     check_timers()?;
     let (stop, _guard) = stop_signal(&cx);
-    let task = tokio::task::spawn_blocking({
-        let stop = stop.clone();
-        move || on_large_stack(&expression, &stop)
+    let stopped = stop.clone();
+    // Not only the thread: a blocking task also keeps a paused clock from jumping to the time limit.
+    let task = tokio::task::spawn_blocking(move || {
+        let thread = thread::Builder::new().name("calculate".into()).stack_size(STACK_BYTES);
+        match thread.spawn(move || evaluate(&expression, &stopped)) {
+            Ok(thread) => thread.join().unwrap_or_else(|_| Err(crashed())),
+            Err(error) => Err(ToolError::Failed(format!("the calculation could not be started: {error}"))),
+        }
     });
     tokio::select! {
         biased;
@@ -63,17 +68,6 @@ async fn run(expression: String, cx: ToolCx) -> Result<String, ToolError> {
             "the calculation was stopped after {} s; make it smaller",
             MAX_TIME.as_secs()
         ))),
-    }
-}
-
-fn on_large_stack(expression: &str, stop: &CancellationToken) -> Result<String, ToolError> {
-    let result: io::Result<thread::Result<_>> = thread::scope(|scope| {
-        let thread = thread::Builder::new().name("calculate".into()).stack_size(STACK_BYTES);
-        Ok(thread.spawn_scoped(scope, || evaluate(expression, stop))?.join())
-    });
-    match result {
-        Ok(joined) => joined.unwrap_or_else(|_| Err(crashed())),
-        Err(error) => Err(ToolError::Failed(format!("the calculation could not be started: {error}"))),
     }
 }
 
@@ -147,14 +141,10 @@ impl fend_core::Interrupt for Stop<'_> {
     }
 }
 
-/// Rejects expressions that fend would evaluate without checking its interrupt. Recursive functions overflow
-/// the stack, shifts take any number of bits, dice are multiplied out, and nested parentheses are parsed in
-/// exponential time.
+/// Rejects expressions that are too long, and those that fend evaluates without checking its interrupt, so that the time limit
+/// would not end them: recursive functions overflow the stack, shifts take any number of bits, dice are multiplied out, and
+/// nested parentheses are parsed in exponential time.
 fn check(expression: &str) -> Result<(), ToolError> {
-    let refused = |what: &str| Err(ToolError::InvalidArguments(what.to_owned()));
-    if expression.trim().is_empty() {
-        return refused("`expression` is empty");
-    }
     if expression.len() > MAX_EXPRESSION_BYTES {
         return Err(ToolError::InvalidArguments(format!(
             "`expression` has {} bytes, more than {}; calculate it in parts",
@@ -162,52 +152,43 @@ fn check(expression: &str) -> Result<(), ToolError> {
             grouped(MAX_EXPRESSION_BYTES as u64)
         )));
     }
-    if expression.contains(['\\', 'λ', ':']) || expression.contains("=>") {
-        return refused("`expression` defines a function, which is not supported; write the calculation out");
-    }
-    if expression.contains(['"', '\'', '#', '@']) {
-        return refused(
+    let has = |parts: &[&str]| parts.iter().any(|part| expression.contains(part));
+    let parses = parses(expression);
+    let refusals = [
+        (expression.trim().is_empty(), "`expression` is empty"),
+        (
+            has(&["\\", "λ", ":", "=>"]),
+            "`expression` defines a function, which is not supported; write the calculation out",
+        ),
+        (
+            has(&["\"", "'", "#", "@"]),
             "`expression` has a quote, `#` or `@`, which is not supported; write numbers, operators and units",
-        );
-    }
-    if expression.contains("<<") || expression.contains(">>") {
-        return refused(
+        ),
+        (
+            has(&["<<", ">>"]),
             "`expression` shifts bits, which is not supported; multiply or divide by a power of 2",
-        );
-    }
-    if has_dice(expression) {
-        return refused("`expression` has dice such as `2d6`, which are not supported");
-    }
-    match parses(expression) {
-        None => refused("the parentheses of `expression` do not match"),
-        Some(parses) if parses > MAX_PARSES => {
-            refused("`expression` has too deeply nested parentheses; calculate it in parts")
-        }
-        Some(_) => Ok(()),
+        ),
+        (has_dice(expression), "`expression` has dice such as `2d6`, which are not supported"),
+        (parses.is_none(), "the parentheses of `expression` do not match"),
+        (
+            parses.is_some_and(|parses| parses > MAX_PARSES),
+            "`expression` has too deeply nested parentheses; calculate it in parts",
+        ),
+    ];
+    match refusals.into_iter().find(|(is_refused, _)| *is_refused) {
+        Some((_, why)) => Err(ToolError::InvalidArguments(why.to_owned())),
+        None => Ok(()),
     }
 }
 
 /// Returns whether fend would parse dice: a `d` at the start or end of a number, followed by a digit.
 fn has_dice(expression: &str) -> bool {
-    let mut word = String::new();
-    for c in expression.chars().chain([' ']) {
-        if c.is_alphanumeric() || c == '_' {
-            word.push(c);
-            continue;
-        }
-        let hexadecimal = word.starts_with("0x");
-        let mut last = '0';
-        let mut chars = word.chars().peekable();
-        while let Some(c) = chars.next() {
-            let counts = !last.is_alphabetic() || last == '_';
-            if c == 'd' && counts && !hexadecimal && chars.peek().is_some_and(char::is_ascii_digit) {
-                return true;
-            }
-            last = c;
-        }
-        word.clear();
-    }
-    false
+    let mut words = expression.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.any(|word| {
+        let mut dice = word.match_indices('d').filter(|(at, _)| !word[..*at].ends_with(char::is_alphabetic));
+        !word.starts_with("0x")
+            && dice.any(|(at, _)| word[at + 1..].starts_with(|c: char| c.is_ascii_digit()))
+    })
 }
 
 /// Returns an upper bound on how often fend parses the innermost part of an expression; `None` if its
@@ -216,30 +197,26 @@ fn has_dice(expression: &str) -> bool {
 /// After each term of a sum, fend tries to parse the rest as an implicit addition; after a number, it tries
 /// to parse a parenthesis as a fraction. Both attempts are discarded and repeated in each parenthesis.
 fn parses(expression: &str) -> Option<u64> {
-    struct Level {
-        parses: u64,
-        signs: u64,
-    }
-    let mut outer = Vec::new();
-    let mut level = Level { parses: 1, signs: 0 };
+    // The parses and the signs of each open parenthesis.
+    let mut levels = vec![(1_u64, 0_u64)];
     let mut most = 1;
     let mut after_number = false;
     for c in expression.chars().filter(|c| !c.is_whitespace()) {
+        let (parses, signs) = levels.last_mut()?;
         match c {
             '(' => {
-                let again = (level.signs + 1) * if after_number { 2 } else { 1 };
-                let inner = Level { parses: level.parses.saturating_mul(again), signs: 0 };
-                most = most.max(inner.parses);
-                outer.push(std::mem::replace(&mut level, inner));
+                let inner = parses.saturating_mul((*signs + 1) * if after_number { 2 } else { 1 });
+                most = most.max(inner);
+                levels.push((inner, 0));
             }
-            ')' => level = outer.pop()?,
-            '+' | '-' | '\u{2212}' => level.signs += 1,
+            ')' => drop(levels.pop()),
+            '+' | '-' | '\u{2212}' => *signs += 1,
             _ => {}
         }
         // Also matches hexadecimal digits and exponents.
         after_number = c.is_ascii_digit() || c == '.' || (after_number && c.is_alphanumeric());
     }
-    outer.is_empty().then_some(most)
+    (levels.len() == 1).then_some(most)
 }
 
 #[cfg(test)]

@@ -117,10 +117,12 @@ impl Folder {
         if self.open.is_some() {
             return Ok(());
         }
-        match fs::symlink_metadata(&self.real)?.is_dir() && self.real.canonicalize()? == self.real {
-            true => Ok(()),
-            false if self.real.is_dir() => Err(io::Error::other(ReplacedFolder)),
-            false => Err(io::ErrorKind::NotADirectory.into()),
+        if fs::symlink_metadata(&self.real)?.is_dir() && self.real.canonicalize()? == self.real {
+            Ok(())
+        } else if self.real.is_dir() {
+            Err(io::Error::other(ReplacedFolder))
+        } else {
+            Err(io::ErrorKind::NotADirectory.into())
         }
     }
 }

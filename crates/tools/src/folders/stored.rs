@@ -25,13 +25,14 @@ pub fn open_stored(path: &Path) -> io::Result<File> {
 pub fn read_stored(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     open_stored(path)?.take(most.saturating_add(1)).read_to_end(&mut content)?;
-    match content.len() as u64 > most {
-        true => Err(io::Error::other(format!("`{}` is longer than {most} bytes; delete it", name(path)))),
-        false => Ok(content),
+    if content.len() as u64 > most {
+        Err(io::Error::other(format!("`{}` is longer than {most} bytes; delete it", name(path))))
+    } else {
+        Ok(content)
     }
 }
 
-/// Sets that nothing is opened through a link, and that no pipe is waited for, also if the file was replaced after a check.
+/// Sets that nothing is opened through a link, and that no pipe is waited for, even if the file was replaced after a check.
 pub(super) fn not_elsewhere(options: &mut OpenOptions) -> &mut OpenOptions {
     #[cfg(unix)]
     {

@@ -360,7 +360,6 @@ async fn read(url: Url, mut response: Response, cx: ToolCx) -> Result<String, To
     Ok(notes.join("\n"))
 }
 
-/// Returns the charset of a `Content-Type` value.
 fn charset(content_type: &str) -> Option<String> {
     let parameters = content_type.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
     let (_, label) = parameters.into_iter().find(|(name, _)| name.trim().eq_ignore_ascii_case("charset"))?;

@@ -177,9 +177,12 @@ impl Workspace {
     /// Opens a regular file for reading and verifies that it is the resolved one.
     pub(crate) fn open_file(&self, found: &Found) -> Result<(File, Metadata), ToolError> {
         let shown = &found.shown;
-        let failed = |error: io::Error| match is_swapped(&error) {
-            true => replaced(shown),
-            false => ToolError::Failed(format!("path '{shown}' cannot be read: {error}")),
+        let failed = |error: io::Error| {
+            if is_swapped(&error) {
+                replaced(shown)
+            } else {
+                ToolError::Failed(format!("path '{shown}' cannot be read: {error}"))
+            }
         };
         // Checked before opening, because opening a device may have side effects. If a FIFO replaces the file
         // at this moment, it blocks a thread but not the call: `look` abandons the thread when the call is
@@ -321,9 +324,10 @@ fn any_case(path: &Path) -> bool {
 }
 
 fn there(given: &Path, (found, exists): (Found, bool)) -> Result<Found, ToolError> {
-    match exists {
-        true => Ok(found),
-        false => Err(ToolError::Failed(format!("path '{}' not found in the workspace", given.display()))),
+    if exists {
+        Ok(found)
+    } else {
+        Err(ToolError::Failed(format!("path '{}' not found in the workspace", given.display())))
     }
 }
 

@@ -73,9 +73,10 @@ fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -
         return Err(ToolError::InvalidArguments(text));
     }
     let mut builder = RegexMatcherBuilder::new();
-    match args.pattern.contains("\\r") || args.pattern.contains('\r') {
-        true => builder.line_terminator(Some(b'\n')),
-        false => builder.crlf(true),
+    if args.pattern.contains("\\r") || args.pattern.contains('\r') {
+        builder.line_terminator(Some(b'\n'))
+    } else {
+        builder.crlf(true)
     };
     builder.multi_line(true).size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_COMPILED_BYTES);
     let matcher = builder.build(&args.pattern).map_err(|error| {

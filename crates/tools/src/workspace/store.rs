@@ -58,7 +58,6 @@ impl<'a> Next<'a> {
         Ok(Self { file, folder, found })
     }
 
-    /// Returns its path.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.real().join(self.file.path().file_name().expect("a file has a name"))
     }
@@ -176,8 +175,11 @@ fn name(found: &Found) -> &Path {
 
 fn failed(found: &Found) -> impl Fn(io::Error) -> ToolError {
     let shown = found.shown.clone();
-    move |error| match is_swapped(&error) {
-        true => replaced(&shown),
-        false => ToolError::Failed(format!("path '{shown}' cannot be written: {error}")),
+    move |error| {
+        if is_swapped(&error) {
+            replaced(&shown)
+        } else {
+            ToolError::Failed(format!("path '{shown}' cannot be written: {error}"))
+        }
     }
 }

@@ -132,10 +132,7 @@ fn write(workspace: &Workspace, args: &WriteFile, stop: &CancellationToken) -> R
 
 /// Returns the text that replaces another one: lines end like those of the old one, and its byte order mark stays alone.
 fn written<'a>(old: &str, content: &'a str) -> Cow<'a, str> {
-    match content.contains("\r\n") {
-        true => content.into(),
-        false => LineEnds::of(old).kept_in(content),
-    }
+    if content.contains("\r\n") { content.into() } else { LineEnds::of(old).kept_in(content) }
 }
 
 #[cfg(test)]

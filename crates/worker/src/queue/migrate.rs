@@ -39,7 +39,7 @@ impl Queue {
 
     async fn make(&self, database: &Database) -> Result<(), Cause> {
         WorkerUtils::new(database.clone(), &self.schema).migrate().await?;
-        // Checked first: a statement that creates an index waits for all writes, also if there is one.
+        // Checked first: a statement that creates an index waits for all writes, even if there is one.
         let running = self.schema.identifier(RUNNING);
         let known = vec![DbValue::Text(self.own_table()), DbValue::Text(running)];
         let sql = "select to_regclass($1::text) is null or to_regclass($2::text) is null as is_new";

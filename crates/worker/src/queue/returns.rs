@@ -84,9 +84,10 @@ impl Queue {
         worker: &str,
         postponed: Vec<Key>,
     ) -> Result<(), CheckpointError> {
-        match self.unlock_those(worker, "id <> all($2::int[])", postponed).await? {
-            true => self.wake().await,
-            false => Ok(()),
+        if self.unlock_those(worker, "id <> all($2::int[])", postponed).await? {
+            self.wake().await
+        } else {
+            Ok(())
         }
     }
 

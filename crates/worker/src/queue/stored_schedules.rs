@@ -94,10 +94,8 @@ impl Queue {
     pub(crate) async fn pause_schedule(&self, name: &str, paused: bool) -> Result<bool, CheckpointError> {
         let (own, known) = (self.own_table(), self.table("known_crontabs"));
         // One that is not paused does not begin again: it may have a time to make up for.
-        let (last, affected) = match paused {
-            true => ("'infinity'", "true"),
-            false => ("now()", "last_execution = 'infinity'"),
-        };
+        let (last, affected) =
+            if paused { ("'infinity'", "true") } else { ("now()", "last_execution = 'infinity'") };
         let sql = format!(
             "with found as (select id from {own} where name = $1::text), changed as (
                 update {known} set last_execution = {last}

@@ -1,0 +1,9 @@
+//! HTTP: clients, keys, and errors of servers.
+
+pub(crate) mod api_key;
+#[cfg(feature = "http")]
+mod client;
+pub(crate) mod error;
+
+#[cfg(feature = "http")]
+pub use self::client::{ClientError, base_url, client, client_builder, is_loopback, root_cause};

@@ -1,0 +1,157 @@
+//! The collection of the fields that a server adds to an answer, and their validity for a message.
+
+use serde_json::Value;
+
+use crate::{
+    MessageData,
+    derived::DerivedFrom,
+    messages::origin::{Fields, Origin, OriginItem, object},
+};
+
+#[cfg(feature = "openai")]
+/// Returns whether an origin is valid for its message at this place.
+pub(crate) fn is_valid(
+    origin: &Origin,
+    message: &crate::Message,
+    (wire, server, model): (&str, &str, &str),
+) -> bool {
+    (&*origin.wire, &*origin.server, &*origin.model) == (wire, server, model)
+        && origin.shows == message.derived::<Shown>().0
+}
+
+/// The fields of an answer, as they arrive.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extras {
+    /// The protocol, the server and the model.
+    pub(crate) place: Option<(String, String, String)>,
+    bytes: usize,
+}
+
+impl Extras {
+    /// Adds a piece to the fields of the message or a call. Pieces beyond the maximum void all.
+    pub(crate) fn add(&mut self, to: &mut Fields, piece: &str) {
+        self.bytes = self.bytes.saturating_add(piece.len());
+        if self.bytes <= Origin::MAX_BYTES {
+            merge(to, object(piece));
+        }
+    }
+
+    /// Returns the origin of a message, if there are such fields.
+    pub(crate) fn origin(
+        self,
+        message: &MessageData,
+        text: &Fields,
+        calls: &[&Fields],
+    ) -> Option<Box<Origin>> {
+        let is_empty = text.is_empty() && calls.iter().all(|call| call.is_empty());
+        if is_empty || self.bytes > Origin::MAX_BYTES {
+            return None;
+        }
+        let (wire, server, model) = self.place?;
+        let json = |fields: &Fields| serde_json::to_string(fields).expect("texts have a JSON form");
+        let calls = calls.iter().map(|call| OriginItem::Call { rest: json(call) });
+        let text = OriginItem::Text { bytes: message.content.len(), rest: json(text) };
+        let items = [text].into_iter().chain(calls).collect();
+        Some(Box::new(Origin { wire, server, model, shows: Shown::derive(message).0, items }))
+    }
+}
+
+/// Adds later pieces of fields: objects are merged, lists are joined, and other values are replaced.
+fn merge(fields: &mut Fields, piece: Fields) {
+    for (name, value) in piece {
+        match (fields.get_mut(&name), value) {
+            (Some(Value::Object(fields)), Value::Object(piece)) => merge(fields, piece),
+            (Some(Value::Array(list)), Value::Array(piece)) => {
+                piece.into_iter().for_each(|element| append(list, element));
+            }
+            (Some(field), value) => *field = value,
+            (None, value) => drop(fields.insert(name, value)),
+        }
+    }
+}
+
+/// Appends an element to a streamed list. One with the index and the type of the last one continues it, as OpenRouter documents for
+/// `reasoning_details`.
+fn append(list: &mut Vec<Value>, element: Value) {
+    let last = list.last_mut().filter(|last| {
+        let is_same = |name: &str| last.get(name).is_some() && last.get(name) == element.get(name);
+        is_same("index") && is_same("type")
+    });
+    let (Some(Value::Object(last)), Value::Object(piece)) = (last, &element) else {
+        list.push(element);
+        return;
+    };
+    for (name, value) in piece {
+        match (last.get_mut(name), value) {
+            (_, Value::Null) => {}
+            (Some(Value::String(text)), Value::String(more))
+                if ["text", "summary", "data"].contains(&&**name) =>
+            {
+                text.push_str(more);
+            }
+            (Some(field), value) => *field = value.clone(),
+            (None, value) => drop(last.insert(name.clone(), value.clone())),
+        }
+    }
+}
+
+/// A hash of what a message shows. The ids of calls are not part of it: some requests change them.
+struct Shown(String);
+
+impl DerivedFrom<MessageData> for Shown {
+    fn derive(message: &MessageData) -> Self {
+        let calls = message.tool_calls.iter().flat_map(|call| [&call.name, &call.arguments]);
+        let texts = [&message.content, &message.reasoning].into_iter().chain(calls);
+        Self(format!("{:016x}", fnv(texts.flat_map(|text| text.bytes().chain([0xFF])))))
+    }
+}
+
+/// Returns the hash FNV-1a, which is the same in every version of a program.
+pub(crate) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Returns the hash FNV-1a of a text as 16 digits.
+pub fn hash_of(text: &str) -> String {
+    format!("{:016x}", fnv(text.bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn merged(pieces: &[Value]) -> Value {
+        let mut fields = Fields::new();
+        for piece in pieces {
+            merge(&mut fields, piece.as_object().unwrap().clone());
+        }
+        fields.into()
+    }
+
+    #[test]
+    fn streamed_details_are_joined_by_index_and_type() {
+        let text =
+            |text: &str| json!({"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": text}]});
+        let signed = json!({"reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": "S", "text": null}]});
+        let hidden = json!({"reasoning_details": [{"type": "reasoning.encrypted", "index": 1, "data": "D"}]});
+        assert_eq!(
+            merged(&[text("I "), text("think"), signed, hidden]),
+            json!({"reasoning_details": [
+                {"type": "reasoning.text", "index": 0, "text": "I think", "signature": "S"},
+                {"type": "reasoning.encrypted", "index": 1, "data": "D"},
+            ]})
+        );
+    }
+
+    #[test]
+    fn other_fields_are_merged_or_replaced() {
+        let pieces = [
+            json!({"a": {"x": 1}, "b": "old"}),
+            json!({"a": {"y": 2}, "b": "new", "c": [1]}),
+            json!({"c": [2]}),
+        ];
+        assert_eq!(merged(&pieces), json!({"a": {"x": 1, "y": 2}, "b": "new", "c": [1, 2]}));
+    }
+}

@@ -1,0 +1,15 @@
+//! The chat completions API of OpenAI, which other servers have as well.
+//!
+//! A folder for each provider: a model, its requests, and the reader of its streams.
+
+pub(crate) mod chunk;
+#[cfg(feature = "openai")]
+pub(crate) mod config;
+#[cfg(feature = "openai")]
+pub(crate) mod events;
+pub(crate) mod message;
+#[cfg(feature = "openai")]
+pub(crate) mod model;
+#[cfg(feature = "openai")]
+pub(crate) mod repairs;
+pub(crate) mod request;
