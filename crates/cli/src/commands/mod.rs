@@ -4,6 +4,7 @@
 
 #[cfg_attr(not(feature = "postgres"), path = "no_agent_jobs.rs")]
 pub(crate) mod agent_jobs;
+pub(crate) mod checks;
 pub(crate) mod db;
 pub(crate) mod diff;
 pub(crate) mod dream;
@@ -17,7 +18,6 @@ pub(crate) mod memory;
 pub(crate) mod new;
 pub(crate) mod own;
 pub(crate) mod presets;
-pub(crate) mod program_graphs;
 pub(crate) mod replay;
 pub(crate) mod revert;
 pub(crate) mod run;

@@ -14,7 +14,7 @@ use superstep::{
 
 use crate::{
     args::shared::{DatabaseArgs, Locate, ThreadsArgs},
-    commands::program_graphs::{Graphs, check, unresumable},
+    commands::checks::{check, unresumable},
     config::location::{Location, is_unreadable},
     graphs::graph_set::GraphSet,
     output::{
@@ -82,9 +82,9 @@ impl From<ThreadStatus> for Status {
 }
 
 /// Lists the threads, the newest first, and damaged ones last.
-pub(crate) async fn threads<L: Locate>(args: ThreadsArgs<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
+pub(crate) async fn threads<L: Locate>(args: ThreadsArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
     let ThreadsArgs { check, database: DatabaseArgs { location, json } } = args;
-    let location = location.locate(graphs.program())?;
+    let location = location.locate(&graphs.program)?;
     if check {
         return unresumable(graphs, &location, json).await;
     }
@@ -93,7 +93,7 @@ pub(crate) async fn threads<L: Locate>(args: ThreadsArgs<L>, graphs: &dyn Graphs
         for (thread, head) in heads(&*store).await? {
             let (head, status) = match head {
                 Ok(head) => {
-                    let status = graphs.status(&location, &store, &thread, &head).await;
+                    let status = status(graphs, &location, &store, &thread, &head).await;
                     (Some(head), status)
                 }
                 Err(error) => (None, Err(error.into())),
@@ -111,7 +111,7 @@ pub(crate) async fn threads<L: Locate>(args: ThreadsArgs<L>, graphs: &dyn Graphs
             line
         })));
     }
-    let is_agent = graphs.is_agent();
+    let is_agent = graphs.is_agent;
     if listed.is_empty() {
         let begin = if is_agent { "superstep run \"...\"".to_owned() } else { location.command("run", &[]) };
         return print(&format!("no threads yet; begin one with: {begin}\n"));
@@ -208,9 +208,23 @@ async fn readable_heads(
     }
 }
 
-/// Returns the status of a thread of the agent at its head.
-pub(crate) async fn status_of_turn(
-    graphs: &dyn Graphs,
+/// Returns the status of a thread at its head.
+async fn status(
+    graphs: &GraphSet,
+    location: &Location,
+    store: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    head: &CheckpointMeta,
+) -> Result<Status, Failure> {
+    if graphs.is_agent {
+        status_of_turn(graphs, location, store, thread, head).await
+    } else {
+        status_of_run(graphs, location, store, thread, head).await
+    }
+}
+
+async fn status_of_turn(
+    graphs: &GraphSet,
     location: &Location,
     store: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
@@ -233,8 +247,7 @@ pub(crate) async fn status_of_turn(
     Ok(ThreadStatus::of(&snapshot).into())
 }
 
-/// Returns the status of a thread of one's own graph at its head.
-pub(crate) async fn status_of_run(
+async fn status_of_run(
     graphs: &GraphSet,
     location: &Location,
     store: &Arc<dyn Checkpointer>,
