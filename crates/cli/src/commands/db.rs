@@ -272,7 +272,6 @@ async fn prune_thread(
     Ok(graphs.find_in(location, store, thread, None).await?.open().prune(keep).await?)
 }
 
-/// Formats a number of bytes.
 fn size(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }

@@ -24,7 +24,6 @@ const CHANNEL: Style = Style::new().bold();
 /// The number of equal lines that are shown around a difference.
 const CONTEXT: usize = 2;
 
-/// A state to compare.
 struct ComparedState {
     /// The thread, the checkpoint and the superstep.
     title: String,

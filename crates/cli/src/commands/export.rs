@@ -29,7 +29,6 @@ use crate::{
     session::stdin::is_piped,
 };
 
-/// Maximum size of a text on stdin in bytes.
 const MAX_STDIN_BYTES: u64 = 2 << 30;
 
 /// Writes a thread to stdout.
@@ -158,7 +157,6 @@ fn options(args: TextArgs, redaction: Redaction) -> Result<ExportOptions, Failur
     Ok(if snapshots { options.snapshots() } else { options })
 }
 
-/// Adds the rules of the flags.
 fn with_rules(
     mut redaction: Redaction,
     channels: Vec<String>,
@@ -212,7 +210,6 @@ fn spooled_stdin() -> Result<BufReader<File>, Failure> {
 /// A terminal: characters that cannot be seen are JSON escapes.
 struct Visible<W> {
     out: W,
-    /// The beginning of a line.
     line: Vec<u8>,
 }
 

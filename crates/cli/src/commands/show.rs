@@ -134,7 +134,6 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
     print_drawing(&drawing, args.format)
 }
 
-/// Prints a drawing.
 pub(crate) fn print_drawing(drawing: &Drawing, format: Format) -> Result<Exit, Failure> {
     match format {
         Format::Text => print(&drawing.text()),
@@ -145,7 +144,6 @@ pub(crate) fn print_drawing(drawing: &Drawing, format: Format) -> Result<Exit, F
     }
 }
 
-/// Prints a completion script.
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
     written(command_line::completions(shell, &mut io::stdout()))
 }

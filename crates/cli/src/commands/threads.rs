@@ -25,7 +25,6 @@ use crate::{
     session::stored_graph::graph,
 };
 
-/// The status of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThreadStatus {
     next: Vec<NodeName>,
@@ -48,7 +47,6 @@ impl ThreadStatus {
         }
     }
 
-    /// Formats the status.
     pub(crate) fn status(&self) -> String {
         if let Some(other) = &self.other {
             return format!("belongs to graph {}", printable_line(&other.to_string()));

@@ -115,7 +115,6 @@ pub(crate) async fn watch<L: Locate>(args: ThreadArgs<L>, graphs: &GraphSet) -> 
     }
 }
 
-/// Formats the questions of a thread that waits.
 fn waits(graphs: &GraphSet, location: &Location, thread: &ThreadId, snapshot: &AnySnapshot) -> String {
     if graphs.is_agent {
         return format!(

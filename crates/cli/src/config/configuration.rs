@@ -163,7 +163,6 @@ impl Configuration {
         self.agent.get("limit")?.get("max").cloned()
     }
 
-    /// Sets the limit of steps.
     pub(crate) fn set_max_steps(&mut self, max: impl Into<Value>) {
         let limit = self.agent.entry("limit").or_insert_with(|| Value::Object(Map::new()));
         limit["max"] = max.into();

@@ -20,7 +20,6 @@ enum Level {
 }
 
 impl Database {
-    /// Returns the options of the checkpointer.
     pub(crate) fn options(self) -> SqliteOptions {
         let synchronous = match self.synchronous {
             Level::Normal => Synchronous::Effects,

@@ -344,7 +344,6 @@ impl Location {
         self.open()
     }
 
-    /// Returns the error for an unknown thread.
     pub(crate) fn unknown(&self, thread: &str) -> Failure {
         let db = &self.db;
         let message =

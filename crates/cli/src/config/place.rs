@@ -24,14 +24,12 @@ impl fmt::Debug for DbName {
 }
 
 impl DbName {
-    /// Returns whether it is a URL.
     fn is_server(&self) -> bool {
         let text = self.0.to_string_lossy();
         text.starts_with("postgres://") || text.starts_with("postgresql://")
     }
 }
 
-/// The place of a database.
 #[derive(Clone)]
 pub(crate) enum Db {
     File(PathBuf),

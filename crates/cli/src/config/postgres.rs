@@ -19,7 +19,6 @@ use crate::{
     output::exit::Failure,
 };
 
-/// A schema of a server.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) options: PostgresOptions,

@@ -21,7 +21,6 @@ use crate::{
 
 /// The graphs of a program, and the options of their runs.
 pub(crate) struct GraphSet {
-    /// The name of the program.
     pub(crate) program: String,
     graphs: Vec<Arc<dyn AnyGraph>>,
     pub(crate) options: RunOptions,
@@ -150,12 +149,10 @@ impl GraphSet {
         }
     }
 
-    /// Returns all graphs.
     pub(crate) fn all(&self) -> &[Arc<dyn AnyGraph>] {
         &self.graphs
     }
 
-    /// Returns whether there is a graph of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.find_graph(name).is_some()
     }

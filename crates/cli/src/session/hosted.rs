@@ -100,7 +100,6 @@ impl Hosted {
         Ok(Self { agent, servers, store, settings, location: Arc::new(location) })
     }
 
-    /// Adds the agent to a worker.
     pub(crate) fn add_to(&self, worker: Worker) -> Result<Worker, Failure> {
         let options = setup::run_options(&self.settings)?;
         let agent = self.agent.clone();
@@ -113,7 +112,6 @@ impl Hosted {
         }))
     }
 
-    /// Returns the name of the model.
     pub(crate) fn model(&self) -> &str {
         self.settings.model.as_deref().unwrap_or_default()
     }

@@ -29,7 +29,6 @@ pub(crate) struct OwnRun<'a> {
     pub(crate) quiet: bool,
     pub(crate) graph: &'a str,
     pub(crate) thread: &'a ThreadId,
-    /// Cancels the run.
     pub(crate) cancel: &'a CancellationToken,
     pub(crate) opened: &'a dyn AnyThread,
 }
@@ -82,7 +81,6 @@ impl OwnRun<'_> {
         }
     }
 
-    /// Shows an event.
     fn event(&self, event: &Value) -> io::Result<()> {
         if self.json {
             return write_line(event);
@@ -214,7 +212,6 @@ pub(crate) fn questions(location: &Location, thread: &ThreadId, interrupts: &[In
     lines.join("\n")
 }
 
-/// Formats the channels of an update and their writes on one line.
 fn written_channels(update: &Map<String, Value>) -> String {
     let channels = update
         .iter()

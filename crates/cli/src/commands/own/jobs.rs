@@ -16,7 +16,6 @@ use crate::{
     session::{randomness::fresh_thread, stdin::read_json},
 };
 
-/// Sends, lists and changes jobs.
 pub(crate) async fn jobs(command: JobsCommand, graphs: &GraphSet) -> Result<Exit, Failure> {
     match command {
         JobsCommand::Run(args) => run(args, graphs).await,
@@ -77,7 +76,6 @@ async fn answer(args: JobAnswerArgs, graphs: &GraphSet) -> Result<Exit, Failure>
     jobs::send(job, &owned.name, &order).await
 }
 
-/// Stores a schedule of a graph.
 async fn add(args: OwnScheduleAddArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnScheduleAddArgs { times, graph, input } = args;
     let graph = graphs.named(graph.as_deref())?;

@@ -22,7 +22,6 @@ use crate::{
     },
 };
 
-/// Runs a graph on an input.
 pub(crate) async fn run(args: OwnRunArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnRunArgs { graph, input, thread, from, new, discard, turn } = args;
     let graph = graphs.named(graph.as_deref())?;
