@@ -13,7 +13,7 @@ use superstep::{
 };
 
 use crate::{
-    commands::threads,
+    commands::heads::heads,
     config::{location::Location, settings::StoredSettings},
     graphs::{any_graph::AnyGraph, any_thread::AnyThread, graph_set::GraphSet},
     output::{
@@ -77,7 +77,7 @@ pub(crate) async fn check(
 pub(crate) async fn unresumable(graphs: &GraphSet, location: &Location, json: bool) -> Result<Exit, Failure> {
     let (mut all, mut lost) = (0, Vec::new());
     if let Some(store) = location.find()? {
-        for (thread, head) in threads::heads(&*store).await? {
+        for (thread, head) in heads(&*store).await? {
             all += 1;
             let checked = match &head {
                 Ok(head) => check(graphs, location, &store, &thread, head).await,

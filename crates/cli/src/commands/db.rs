@@ -18,8 +18,8 @@ use crate::{
     },
     commands::{
         checks::{mismatch, mismatch_json},
+        heads::{heads, orphans},
         keys, thread_admin,
-        threads::{heads, orphans},
     },
     config::location::{Location, is_unreadable},
     graphs::graph_set::GraphSet,

@@ -9,6 +9,7 @@ pub(crate) mod db;
 pub(crate) mod diff;
 pub(crate) mod dream;
 pub(crate) mod export;
+pub(crate) mod heads;
 pub(crate) mod history_tree;
 #[cfg(feature = "postgres")]
 pub(crate) mod jobs;

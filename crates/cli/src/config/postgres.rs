@@ -15,7 +15,7 @@ use superstep::{
 };
 
 use crate::{
-    config::place::{DbName, VARIABLE},
+    config::names::{DbName, VARIABLE},
     output::exit::Failure,
 };
 

@@ -9,7 +9,7 @@ use superstep::{Interrupt, RunError, ThreadId};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::{location::Location, own_database::Trusted},
+    config::location::{Location, own_database::Trusted},
     graphs::any_thread::{AnyRun, AnyThread, End},
     output::{
         exit::{self, Exit, Failure},
