@@ -82,16 +82,17 @@ async fn forge(db: &Path, lies: u32) {
         once.insert("decision.0".to_owned(), approval.to_string().into());
         once.insert("foreign.c1".to_owned(), "false".into());
     }
-    let record = match tells(7) {
-        true => TaskRecord::Interrupted {
+    let record = if tells(7) {
+        TaskRecord::Interrupted {
             questions: Vec::new(),
             answers,
             asked: Default::default(),
             attempts: 0,
             error: None,
             once,
-        },
-        false => TaskRecord::Started { attempts: 0, once },
+        }
+    } else {
+        TaskRecord::Started { attempts: 0, once }
     };
     forge_record(db, metadata, update, record).await;
 }
@@ -240,10 +241,8 @@ async fn a_question_whose_text_only_the_database_has_approves_nothing() {
             ended(&mut place.command_of("mallory", &[&["run", "go", "--thread", "t"], &at[..]].concat()))
                 .await;
         assert_eq!(ran.code, Some(6), "{ran:?}");
-        let asked = match questions.is_empty() {
-            true => BTreeMap::from([("c1".to_owned(), forged_question())]),
-            false => BTreeMap::new(),
-        };
+        let is_forged = questions.is_empty();
+        let asked = is_forged.then(|| ("c1".to_owned(), forged_question())).into_iter().collect();
         let (attempts, error, once) = (0, None, BTreeMap::new());
         let record = TaskRecord::Interrupted { questions, answers, asked, attempts, error, once };
         let grant = json!({ "permissions": [{ "tool": "shell", "then": "allow" }] });

@@ -72,10 +72,8 @@ async fn attacked(attack: &str) -> (Ran, Option<u64>) {
     let url = server.base_url();
     let args = ["run", "go", "--thread", "t", "--config", "agent.toml", "--base-url", &url, "--model", "m"];
     let mut command = place.command(&args);
-    let (mut ran, peak) = match is_long() {
-        true => measured(&mut command).await,
-        false => (ended(&mut command).await, None),
-    };
+    let (mut ran, peak) =
+        if is_long() { measured(&mut command).await } else { (ended(&mut command).await, None) };
     if ran.code == Some(0) {
         // The text that the model read.
         ran.stderr.push_str(&place.state("t").await["values"]["tool_result_history"].to_string());

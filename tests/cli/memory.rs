@@ -142,7 +142,7 @@ async fn a_memory_is_inspected_and_changed_by_commands() {
     assert_eq!(place.run(&["memory", "search", "tea"]).await.ok().stdout, "nothing\n");
     assert!(!place.database().exists(), "looking makes nothing");
     place.file("files.toml", "[memory]\nstore = \"file\"\n");
-    let refused = "`me` remembers no entry `x`; see `superstep memory list --user me --config files.toml`";
+    let refused = "no entry `x` for user `me`; see `superstep memory list --user me --config files.toml`";
     place.run(&["memory", "forget", "x", "--config", "files.toml"]).await.refused(1, refused);
     let added = place.run(&["memory", "add", "I like\ngreen tea", "--json"]).await.ok().lines();
     let id = added[0]["id"].as_str().unwrap().to_owned();
@@ -166,7 +166,7 @@ async fn a_memory_is_inspected_and_changed_by_commands() {
     let long = "a memory of 8001 characters is too long; use at most 8000";
     place.run(&["memory", "add", &"x".repeat(8_001)]).await.refused(2, long);
     place.run(&["memory", "add", " "]).await.refused(2, "the entry is empty; write what to store");
-    let refused = format!("`ada` remembers no entry `{id}`; see `superstep memory list --user ada`");
+    let refused = format!("no entry `{id}` for user `ada`; see `superstep memory list --user ada`");
     place.run(&["memory", "forget", &id, "--user", "ada"]).await.refused(1, &refused);
     assert_eq!(place.run(&["memory", "forget", &id]).await.ok().stdout, format!("forgot {id}\n"));
     let left = place.run(&["memory", "list", "--json"]).await.ok().lines();

@@ -55,7 +55,7 @@ Environment:
   NO_COLOR                        no colours
 
 Exit codes:
-    0  done; also if a limit, a budget, a loop or a denial ended the turn, with an explanation
+    0  done; even if a limit, a budget, a loop or a denial ended the turn, with an explanation
     1  the run, a fatal tool, an MCP server, the output or `--strict` failed; a reply is not valid
     2  wrong command line, prompt or setting
     3  the model is unavailable

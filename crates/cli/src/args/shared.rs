@@ -10,8 +10,7 @@ use crate::{
     config::{
         configuration::{self, Configuration},
         location::Location,
-        names::thread_name,
-        place::{DbName, VARIABLE},
+        names::{DbName, VARIABLE, thread_name},
         settings::{Given, Settings},
     },
     output::{exit::Failure, log::LogFilter},

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
-use crate::config::{names::thread_name, place::DbName};
+use crate::config::names::{DbName, thread_name};
 
 /// Reads the name of a database.
 pub(super) fn database() -> impl TypedValueParser<Value = DbName> {

@@ -19,7 +19,6 @@ use crate::{
     session::{dream_thread, hosted::Prompt, randomness::fresh_thread, stored_graph, waiting::Waiting},
 };
 
-/// Sends, lists and changes jobs.
 pub(crate) async fn jobs(command: AgentJobsCommand) -> Result<Exit, Failure> {
     match command {
         AgentJobsCommand::Run(args) => run(args).await,

@@ -1,10 +1,10 @@
 //! `db`: a whole database.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, sync::Arc};
 
 use serde_json::json;
 use superstep::{
-    History, ThreadId,
+    Checkpointer, History, ThreadId,
     checkpoint::{
         CheckpointError, CheckpointMeta, Retention,
         text::{ExportOptions, TextError, export_to},
@@ -17,12 +17,12 @@ use crate::{
         storage::{DbCheckArgs, DbCommand, DbPruneArgs},
     },
     commands::{
-        keys,
-        program_graphs::{Graphs, mismatch, mismatch_json},
-        thread_admin,
-        threads::{heads, orphans},
+        checks::{mismatch, mismatch_json},
+        heads::{heads, orphans},
+        keys, thread_admin,
     },
     config::location::{Location, is_unreadable},
+    graphs::graph_set::GraphSet,
     output::{
         exit::{Exit, Failure},
         table::{formatted, lines, new_table, print, time},
@@ -34,8 +34,8 @@ use crate::{
 const MAX_LISTED: usize = 10;
 
 /// Runs a command for a whole database.
-pub(crate) async fn db<L: Locate>(command: DbCommand<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
-    let at = |location: L| location.locate(graphs.program());
+pub(crate) async fn db<L: Locate>(command: DbCommand<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let at = |location: L| location.locate(&graphs.program);
     match command {
         DbCommand::Check(DbCheckArgs { trust, database: DatabaseArgs { location, json } }) => {
             check(graphs, &at(location)?, trust, json).await
@@ -53,7 +53,7 @@ pub(crate) async fn db<L: Locate>(command: DbCommand<L>, graphs: &dyn Graphs) ->
 
 /// Reads every thread whole, and lists the damaged ones, and those that fold to other states than were stored. With `trust`, those
 /// that were set back are accepted.
-async fn check(graphs: &dyn Graphs, location: &Location, trust: bool, json: bool) -> Result<Exit, Failure> {
+async fn check(graphs: &GraphSet, location: &Location, trust: bool, json: bool) -> Result<Exit, Failure> {
     let store = location.existing_database()?;
     let (mut damages, mut different, names) = (Vec::new(), Vec::new(), store.names().await?);
     if let Err(error) = store.verify().await {
@@ -224,7 +224,7 @@ async fn vacuum(location: &Location, json: bool) -> Result<Exit, Failure> {
 
 /// Prunes all threads.
 async fn prune(
-    graphs: &dyn Graphs,
+    graphs: &GraphSet,
     location: &Location,
     keep: Retention,
     yes: bool,
@@ -239,7 +239,7 @@ async fn prune(
     }
     let (mut checkpoints, mut threads, mut failed) = (0, 0, None);
     for name in &names {
-        match graphs.prune(location, store.clone(), name, keep.clone()).await {
+        match prune_thread(graphs, location, store.clone(), name, keep.clone()).await {
             Ok(0) => {}
             Ok(pruned) => (checkpoints, threads) = (checkpoints + pruned, threads + 1),
             // The others are pruned all the same.
@@ -258,7 +258,20 @@ async fn prune(
     Ok(failed.unwrap_or(Exit::Ok))
 }
 
-/// Formats a number of bytes.
+/// Prunes a thread, and returns the number of deleted checkpoints.
+async fn prune_thread(
+    graphs: &GraphSet,
+    location: &Location,
+    store: Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    keep: Retention,
+) -> Result<usize, Failure> {
+    if graphs.is_agent {
+        return Ok(thread_admin::pruned(location, store, thread, keep).await?.0);
+    }
+    Ok(graphs.find_in(location, store, thread, None).await?.open().prune(keep).await?)
+}
+
 fn size(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }

@@ -9,8 +9,7 @@ use superstep::CheckpointId;
 
 use crate::{
     args::shared::{DatabaseArgs, DiffArgs, Locate},
-    commands::program_graphs::{Graphs, find},
-    graphs::any_thread::AnySnapshot,
+    graphs::{any_thread::AnySnapshot, graph_set::GraphSet},
     output::{
         exit::{Exit, Failure},
         table::{lines, print, print_styled},
@@ -25,7 +24,6 @@ const CHANNEL: Style = Style::new().bold();
 /// The number of equal lines that are shown around a difference.
 const CONTEXT: usize = 2;
 
-/// A state to compare.
 struct ComparedState {
     /// The thread, the checkpoint and the superstep.
     title: String,
@@ -45,11 +43,11 @@ impl ComparedState {
 }
 
 /// Shows the differing channels of two states.
-pub(crate) async fn diff<L: Locate>(args: DiffArgs<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
+pub(crate) async fn diff<L: Locate>(args: DiffArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
     let DiffArgs { a, b, database: DatabaseArgs { location, json } } = args;
-    let location = location.locate(graphs.program())?;
+    let location = location.locate(&graphs.program)?;
     let side = async |name: &str, at: Option<CheckpointId>| {
-        let found = find(graphs, &location, name, at).await?;
+        let found = graphs.find(&location, name, at).await?;
         ComparedState::new(name, found.open_at(at).state().await?, || location.unknown(name))
     };
     let Some(name) = a.name else {

@@ -18,8 +18,9 @@ use crate::{
         export::{ExportArgs, FileArgs, ImportArgs, TextArgs},
         shared::{DatabaseArgs, Locate},
     },
-    commands::program_graphs::{Graphs, find, mismatch},
+    commands::checks::mismatch,
     config::names::new_thread_name,
+    graphs::graph_set::GraphSet,
     output::{
         exit::{self, Exit, Failure},
         table::{lines, print},
@@ -28,21 +29,20 @@ use crate::{
     session::stdin::is_piped,
 };
 
-/// Maximum size of a text on stdin in bytes.
 const MAX_STDIN_BYTES: u64 = 2 << 30;
 
 /// Writes a thread to stdout.
-pub(crate) async fn export<L: Locate>(args: ExportArgs<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
+pub(crate) async fn export<L: Locate>(args: ExportArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
     let ExportArgs { thread: name, mut text, location } = args;
-    let is_agent = graphs.is_agent();
+    let is_agent = graphs.is_agent;
     for rule in text.redact.iter_mut().filter(|rule| is_agent && *rule == "conversation") {
         "messages".clone_into(rule);
     }
     let options = options(text, if is_agent { conversation() } else { Redaction::new() })?;
-    let location = location.locate(graphs.program())?;
+    let location = location.locate(&graphs.program)?;
     let thread = ThreadId::from(name.as_str());
     if !is_agent {
-        let found = find(graphs, &location, &name, None).await?;
+        let found = graphs.find(&location, &name, None).await?;
         return export_of(&*found.store, &thread, &options).await;
     }
     // The text of a damaged thread ends where it is damaged.
@@ -101,10 +101,10 @@ async fn check_rules(
 }
 
 /// Stores the thread of a file. A program with graphs of its own rejects a thread of another graph.
-pub(crate) async fn import<L: Locate>(args: ImportArgs<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
+pub(crate) async fn import<L: Locate>(args: ImportArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
     let ImportArgs { file: FileArgs { path, name, accept }, database: DatabaseArgs { location, json } } =
         args;
-    let location = &location.locate(graphs.program())?;
+    let location = &location.locate(&graphs.program)?;
     let mut file = if is_stdin(&path) { spooled_stdin()? } else { open_text(&path)? };
     let in_file = |error: TextError| {
         let Failure { exit, message } = Failure::from(error);
@@ -118,9 +118,9 @@ pub(crate) async fn import<L: Locate>(args: ImportArgs<L>, graphs: &dyn Graphs) 
             .map_err(|reason| Failure::usage(format!("{reason}; choose one with `--as`")))?,
     };
     let thread = ThreadId::from(name.as_str());
-    graphs.graph_of(&thread, checked.graph())?;
+    graphs.owner(&thread, checked.graph())?;
     // A new database is the user's own, and the thread is not.
-    let store = if graphs.is_agent() { location.open()? } else { location.open_own(None, false).await? };
+    let store = if graphs.is_agent { location.open()? } else { location.open_own(None, false).await? };
     // Decisions on a thread of this name were not about this one.
     if store.load(&thread, None).await?.is_none() {
         location.mark_imported(&thread)?;
@@ -157,7 +157,6 @@ fn options(args: TextArgs, redaction: Redaction) -> Result<ExportOptions, Failur
     Ok(if snapshots { options.snapshots() } else { options })
 }
 
-/// Adds the rules of the flags.
 fn with_rules(
     mut redaction: Redaction,
     channels: Vec<String>,
@@ -211,7 +210,6 @@ fn spooled_stdin() -> Result<BufReader<File>, Failure> {
 /// A terminal: characters that cannot be seen are JSON escapes.
 struct Visible<W> {
     out: W,
-    /// The beginning of a line.
     line: Vec<u8>,
 }
 

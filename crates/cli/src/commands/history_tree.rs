@@ -67,10 +67,8 @@ pub(crate) async fn tree(
             text.push_str(&format!("{below}{bar}     {change}\n"));
         }
         rest.extend(next.map(|next| (next, below.clone(), below.clone(), known.clone())));
-        let deeper = match below.chars().count() < MAX_WIDTH {
-            true => format!("{below}│ "),
-            false => below.clone(),
-        };
+        let is_narrow = below.chars().count() < MAX_WIDTH;
+        let deeper = if is_narrow { format!("{below}│ ") } else { below.clone() };
         let branches = branches.into_iter().rev();
         rest.extend(branches.map(|branch| (branch, format!("{below}├─"), deeper.clone(), known.clone())));
     }
@@ -97,7 +95,6 @@ pub(super) fn line(meta: &CheckpointMeta, is_last: bool, is_head: bool) -> Strin
     line
 }
 
-/// Formats the names of nodes.
 fn names(nodes: &[NodeName]) -> String {
     nodes.iter().map(|node| printable_line(node.as_str())).collect::<Vec<_>>().join(", ")
 }

@@ -20,7 +20,6 @@ use crate::{
 /// The number of characters of an error in a table.
 const ERROR: usize = 60;
 
-/// Stores a job, and prints its number and its thread.
 pub(crate) async fn send(job: NewJob<'_>, thread: &ThreadId, order: &OrderArgs) -> Result<Exit, Failure> {
     let mut job = due(job, &order.due);
     if let Some(id) = &order.id {
@@ -39,7 +38,6 @@ pub(crate) fn due<'a>(job: NewJob<'a>, args: &DueArgs) -> NewJob<'a> {
     }
 }
 
-/// Prints the numbers of sent jobs and their thread.
 pub(crate) fn sent(numbers: &[JobId], thread: &ThreadId, json: bool) -> Result<Exit, Failure> {
     if json {
         return print(&lines(numbers.iter().map(|job| serde_json::json!({"job": job, "thread": thread}))));
@@ -47,7 +45,6 @@ pub(crate) fn sent(numbers: &[JobId], thread: &ThreadId, json: bool) -> Result<E
     print(&numbers.iter().map(|job| format!("job {job} for thread {thread}\n")).collect::<String>())
 }
 
-/// Lists the jobs.
 pub(crate) async fn list(args: JobListArgs, program: &str) -> Result<Exit, Failure> {
     let JobListArgs { thread, dead, database } = args;
     let jobs = Jobs::open(database.location.locate(program)?.queue()?).await?;

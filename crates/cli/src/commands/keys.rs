@@ -29,7 +29,6 @@ use crate::{
     },
 };
 
-/// Prints a new key.
 pub(crate) fn key() -> Result<Exit, Failure> {
     let key = MasterKey::generate(&SystemRandom).map_err(|cause| Failure::no_randomness(&cause))?;
     print_note(&format!(
@@ -40,7 +39,6 @@ pub(crate) fn key() -> Result<Exit, Failure> {
     written(writeln!(out, "{}", *key.to_base64()).and_then(|()| out.flush()))
 }
 
-/// The results of a rotation.
 #[derive(Default)]
 struct Rotation {
     changed: u64,
@@ -50,7 +48,6 @@ struct Rotation {
     failed: Option<Exit>,
 }
 
-/// The threads of a database.
 struct Threads {
     all: SealedCheckpointer,
     /// Opens those that need no change: it has the current key alone.
@@ -101,10 +98,7 @@ impl Threads {
         let newest = History { limit: Some(1), ..History::default() };
         let is_done = self.current.history(thread, newest).await.is_ok_and(|newest| !newest.is_empty());
         // With nothing to change, it may be running.
-        let _lease = match is_done {
-            true => None,
-            false => Some(self.all.lease(thread).await?),
-        };
+        let _lease = if is_done { None } else { Some(self.all.lease(thread).await?) };
         Ok(self.all.rekey(thread).await?)
     }
 }
@@ -150,26 +144,24 @@ impl Rotation {
     /// Prints the results; `items` is `true` if items were changed.
     fn print(self, items: bool, json: bool) -> Result<Exit, Failure> {
         let Self { changed, current, plain, failed } = self;
-        let text = match json {
-            true => lines([json!({
+        let text = if json {
+            lines([json!({
                 "changed": changed,
                 "current": current,
                 "not_encrypted": plain,
                 "items_changed": items,
                 "failed": failed.is_some(),
-            })]),
-            false => {
-                let items = if items { "; rekeyed the items of the store" } else { "" };
-                let changed = count(changed, "thread");
-                format!("rekeyed {changed}, {current} had the key already, {plain} not encrypted{items}\n")
-            }
+            })])
+        } else {
+            let items = if items { "; rekeyed the items of the store" } else { "" };
+            let changed = count(changed, "thread");
+            format!("rekeyed {changed}, {current} had the key already, {plain} not encrypted{items}\n")
         };
         print(&text)?;
         Ok(failed.unwrap_or(Exit::Ok))
     }
 }
 
-/// Returns the keys for a rotation.
 fn keys(location: &Location) -> Result<&Arc<dyn KeyProvider>, Failure> {
     location.sealing().keys.as_ref().ok_or_else(|| {
         Failure::usage(format!(

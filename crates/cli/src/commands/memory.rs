@@ -32,7 +32,6 @@ use crate::{
 /// Maximum number of characters of an entry in a table.
 const MAX_SHOWN: usize = 100;
 
-/// One user's memory.
 struct UserMemory {
     memory: Arc<dyn LongTermMemory>,
     user: String,
@@ -41,10 +40,8 @@ struct UserMemory {
     json: bool,
 }
 
-/// A function that opens a memory.
 type Open = fn(&Memory, &Path) -> Result<Arc<dyn LongTermMemory>, Failure>;
 
-/// Runs a memory command.
 pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
     match command {
         MemoryCommand::List { limit, of } => {

@@ -4,10 +4,12 @@
 
 #[cfg_attr(not(feature = "postgres"), path = "no_agent_jobs.rs")]
 pub(crate) mod agent_jobs;
+pub(crate) mod checks;
 pub(crate) mod db;
 pub(crate) mod diff;
 pub(crate) mod dream;
 pub(crate) mod export;
+pub(crate) mod heads;
 pub(crate) mod history_tree;
 #[cfg(feature = "postgres")]
 pub(crate) mod jobs;
@@ -17,7 +19,6 @@ pub(crate) mod memory;
 pub(crate) mod new;
 pub(crate) mod own;
 pub(crate) mod presets;
-pub(crate) mod program_graphs;
 pub(crate) mod replay;
 pub(crate) mod revert;
 pub(crate) mod run;

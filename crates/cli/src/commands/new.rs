@@ -33,8 +33,11 @@ const FILES: [(&str, &str); 8] = [
 const CRATES: [(&str, &str); 3] =
     [("superstep", "superstep"), ("superstep-cli", "cli"), ("superstep-testing", "testing")];
 
-/// Maximum size of a manifest that is read, in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
+
+/// The end of the manifest of a project below another workspace.
+const WORKSPACE: &str =
+    "\n# Apart from the workspace in a folder above, which does not list this package.\n[workspace]\n";
 
 /// The steps of the CI that get the crates of a checkout, which is not where `Cargo.toml` names it.
 const CHECKOUT: &str = "
@@ -136,7 +139,6 @@ fn manifest(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// The values of the placeholders.
 struct Values<'a> {
     name: &'a str,
     checkout: Option<String>,
@@ -149,15 +151,17 @@ impl Values<'_> {
         let mut text = file
             .replace("{{name}}", self.name)
             .replace("{{rust-version}}", env!("CARGO_PKG_RUST_VERSION"))
-            .replace("{{ci-note}}", match self.checkout {
-                Some(_) => " Set the variable `SUPERSTEP_REPOSITORY` of the repository there, as the file says.",
-                None => "",
-            })
+            .replace(
+                "{{ci-note}}",
+                match self.checkout {
+                    Some(_) => {
+                        " Set the variable `SUPERSTEP_REPOSITORY` of the repository there, as the file says."
+                    }
+                    None => "",
+                },
+            )
             .replace("{{checkout}}", if self.checkout.is_some() { CHECKOUT } else { "" })
-            .replace("{{workspace}}", match self.is_in_workspace {
-                true => "\n# Apart from the workspace in a folder above, which does not list this package.\n[workspace]\n",
-                false => "",
-            });
+            .replace("{{workspace}}", if self.is_in_workspace { WORKSPACE } else { "" });
         for (name, folder) in CRATES {
             text = text.replace(&format!("{{{{{name}}}}}"), &self.dependency(folder));
         }

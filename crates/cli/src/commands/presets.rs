@@ -11,7 +11,6 @@ use crate::{
     },
 };
 
-/// Lists the presets, or prints one.
 pub(crate) fn presets(args: &PresetsArgs) -> Result<Exit, Failure> {
     let Some(name) = &args.name else {
         if args.json {

@@ -31,7 +31,6 @@ use crate::{
     },
 };
 
-/// Maximum size of a prompt in bytes.
 const MAX_PROMPT_BYTES: u64 = 1 << 20;
 
 /// Replies to a prompt.

@@ -59,7 +59,6 @@ fn at_a_time(thread: &str) -> String {
     thread.replace("{time}", "2000-01-01T00:00Z")
 }
 
-/// Lists the schedules, or changes one of them.
 pub(crate) async fn change(command: StoredSchedules, program: &str) -> Result<Exit, Failure> {
     let open = async |location: DbArgs| -> Result<Jobs, Failure> {
         Ok(Jobs::open(location.locate(program)?.queue()?).await?)

@@ -21,12 +21,14 @@ use crate::{
     },
     commands::{
         history_tree::tree,
-        program_graphs::{Agents, Found, Graphs, find},
         threads::ThreadStatus,
         writes::{TaskWrites, Writes, writes},
     },
     config::settings::StoredSettings,
-    graphs::state_json::values,
+    graphs::{
+        graph_set::{GraphSet, Owned},
+        state_json::values,
+    },
     output::{
         exit::{Exit, Failure},
         files::listed,
@@ -36,17 +38,17 @@ use crate::{
     },
     session::{
         dream_thread,
-        stored_graph::{default_graph, graph, graph_of},
+        stored_graph::{agent_graphs, default_graph, graph, graph_of},
         waiting::Waiting,
     },
 };
 
 /// Shows the checkpoints of a thread: as a tree, or newest first as JSON.
-pub(crate) async fn history<L: Locate>(args: HistoryArgs<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
+pub(crate) async fn history<L: Locate>(args: HistoryArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
     let HistoryArgs { limit, thread: ThreadArgs { name, database: DatabaseArgs { location, json } } } = args;
-    let found = find(graphs, &location.locate(graphs.program())?, &name, None).await?;
+    let found = graphs.find(&location.locate(&graphs.program)?, &name, None).await?;
     found.open().check_owner().await?;
-    let Found { graph, store, name: thread, .. } = &found;
+    let Owned { graph, store, name: thread, .. } = &found;
     let checkpoints = store.history(thread, History { limit, ..History::default() }).await?;
     let at = |id: CheckpointId| found.open_at(Some(id));
     if !json {
@@ -119,7 +121,8 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
         None => default_graph()?.drawing(),
         Some(name) => {
             let location = args.location.locate(AGENT)?;
-            let Found { graph, store, name, options } = find(&Agents, &location, name, None).await?;
+            let graphs = agent_graphs(AGENT)?;
+            let Owned { graph, store, name, options } = graphs.find(&location, name, None).await?;
             if Dreams::is_thread(&name) {
                 graph.open(store, options).drawing().await?
             } else {
@@ -131,7 +134,6 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
     print_drawing(&drawing, args.format)
 }
 
-/// Prints a drawing.
 pub(crate) fn print_drawing(drawing: &Drawing, format: Format) -> Result<Exit, Failure> {
     match format {
         Format::Text => print(&drawing.text()),
@@ -142,7 +144,6 @@ pub(crate) fn print_drawing(drawing: &Drawing, format: Format) -> Result<Exit, F
     }
 }
 
-/// Prints a completion script.
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
     written(command_line::completions(shell, &mut io::stdout()))
 }

@@ -24,7 +24,6 @@ use crate::{
     session::{approve::confirm, dream_thread, results, snapshots, stored_graph::graph},
 };
 
-/// Deletes threads.
 pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
     let location = args.database.location.locate(AGENT)?;
     let mut threads = args.threads;
@@ -64,7 +63,6 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
     print(&format!("deleted {}\n", listed(&names)))
 }
 
-/// Copies a thread.
 pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
     let location = args.thread.database.location.locate(AGENT)?;
     let store = location.change(&[&args.thread.name]).await?;
@@ -96,7 +94,6 @@ pub(crate) async fn adopt(args: ThreadArgs<LocationArgs>) -> Result<Exit, Failur
     print(&format!("{} belongs to the agent now\n", listed(&[&args.name])))
 }
 
-/// Prunes a thread.
 pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     let location = args.thread.database.location.locate(AGENT)?;
     let store = location.change(&[&args.thread.name]).await?;

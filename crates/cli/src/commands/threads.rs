@@ -1,12 +1,12 @@
 //! `threads`: lists the threads and their status.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use superstep::{
-    Checkpointer, History, ThreadId,
+    Checkpointer, ThreadId,
     agent::{AgentOutcome, AgentState},
-    checkpoint::{CheckpointError, CheckpointMeta, GraphId, TaskRecord},
+    checkpoint::{CheckpointMeta, GraphId, TaskRecord},
     memory::Dreams,
     node::NodeName,
     thread::StateSnapshot,
@@ -14,18 +14,20 @@ use superstep::{
 
 use crate::{
     args::shared::{DatabaseArgs, Locate, ThreadsArgs},
-    commands::program_graphs::{Graphs, check, unresumable},
-    config::location::{Location, is_unreadable},
+    commands::{
+        checks::{check, unresumable},
+        heads::heads,
+    },
+    config::location::Location,
     graphs::graph_set::GraphSet,
     output::{
         exit::{Exit, Failure},
         table::{formatted, lines, new_table, print, time},
-        text::{print_note, printable_line},
+        text::printable_line,
     },
     session::stored_graph::graph,
 };
 
-/// The status of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThreadStatus {
     next: Vec<NodeName>,
@@ -48,7 +50,6 @@ impl ThreadStatus {
         }
     }
 
-    /// Formats the status.
     pub(crate) fn status(&self) -> String {
         if let Some(other) = &self.other {
             return format!("belongs to graph {}", printable_line(&other.to_string()));
@@ -82,9 +83,9 @@ impl From<ThreadStatus> for Status {
 }
 
 /// Lists the threads, the newest first, and damaged ones last.
-pub(crate) async fn threads<L: Locate>(args: ThreadsArgs<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
+pub(crate) async fn threads<L: Locate>(args: ThreadsArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
     let ThreadsArgs { check, database: DatabaseArgs { location, json } } = args;
-    let location = location.locate(graphs.program())?;
+    let location = location.locate(&graphs.program)?;
     if check {
         return unresumable(graphs, &location, json).await;
     }
@@ -93,7 +94,7 @@ pub(crate) async fn threads<L: Locate>(args: ThreadsArgs<L>, graphs: &dyn Graphs
         for (thread, head) in heads(&*store).await? {
             let (head, status) = match head {
                 Ok(head) => {
-                    let status = graphs.status(&location, &store, &thread, &head).await;
+                    let status = status(graphs, &location, &store, &thread, &head).await;
                     (Some(head), status)
                 }
                 Err(error) => (None, Err(error.into())),
@@ -111,7 +112,7 @@ pub(crate) async fn threads<L: Locate>(args: ThreadsArgs<L>, graphs: &dyn Graphs
             line
         })));
     }
-    let is_agent = graphs.is_agent();
+    let is_agent = graphs.is_agent;
     if listed.is_empty() {
         let begin = if is_agent { "superstep run \"...\"".to_owned() } else { location.command("run", &[]) };
         return print(&format!("no threads yet; begin one with: {begin}\n"));
@@ -158,59 +159,23 @@ fn head_json(thread: &ThreadId, head: Option<&CheckpointMeta>) -> Map<String, Va
     entries.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
 }
 
-/// Returns the errors of the threads without checkpoints of which something else is stored.
-pub(crate) async fn orphans(
-    store: &dyn Checkpointer,
-) -> Result<Vec<(ThreadId, CheckpointError)>, CheckpointError> {
-    let mut orphans = Vec::new();
-    for thread in store.orphans().await? {
-        let children = store.children(&thread).await?;
-        orphans.push((thread.clone(), CheckpointError::Leftovers { thread, children }));
-    }
-    Ok(orphans)
-}
-
-/// Returns the threads with their heads, the newest first, and those that cannot be read last. A note reports the first missing
-/// key.
-pub(crate) async fn heads(
-    store: &dyn Checkpointer,
-) -> Result<Vec<(ThreadId, Result<CheckpointMeta, CheckpointError>)>, Failure> {
-    let mut heads = readable_heads(store).await?;
-    heads.extend(orphans(store).await?.into_iter().map(|(thread, error)| (thread, Err(error))));
-    Ok(heads)
-}
-
-async fn readable_heads(
-    store: &dyn Checkpointer,
-) -> Result<Vec<(ThreadId, Result<CheckpointMeta, CheckpointError>)>, Failure> {
-    match store.threads().await {
-        Ok(heads) => Ok(heads.into_iter().map(|(thread, head)| (thread, Ok(head))).collect()),
-        // One of them cannot be read. The others are read one by one.
-        Err(error) if is_unreadable(&error) => {
-            let (mut heads, mut is_noted) = (Vec::new(), false);
-            for thread in store.names().await? {
-                match store.history(&thread, History { limit: Some(1), ..History::default() }).await {
-                    Ok(head) => heads.extend(head.into_iter().map(|head| (thread.clone(), Ok(head)))),
-                    Err(error) if is_unreadable(&error) => {
-                        if let (CheckpointError::Key { .. }, false) = (&error, is_noted) {
-                            print_note(&error.to_string());
-                            is_noted = true;
-                        }
-                        heads.push((thread, Err(error)));
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            heads.sort_by_key(|(_, head)| Reverse(head.as_ref().map_or(i64::MIN, |head| head.created_ms)));
-            Ok(heads)
-        }
-        Err(error) => Err(error.into()),
+/// Returns the status of a thread at its head.
+async fn status(
+    graphs: &GraphSet,
+    location: &Location,
+    store: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    head: &CheckpointMeta,
+) -> Result<Status, Failure> {
+    if graphs.is_agent {
+        status_of_turn(graphs, location, store, thread, head).await
+    } else {
+        status_of_run(graphs, location, store, thread, head).await
     }
 }
 
-/// Returns the status of a thread of the agent at its head.
-pub(crate) async fn status_of_turn(
-    graphs: &dyn Graphs,
+async fn status_of_turn(
+    graphs: &GraphSet,
     location: &Location,
     store: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
@@ -233,8 +198,7 @@ pub(crate) async fn status_of_turn(
     Ok(ThreadStatus::of(&snapshot).into())
 }
 
-/// Returns the status of a thread of one's own graph at its head.
-pub(crate) async fn status_of_run(
+async fn status_of_run(
     graphs: &GraphSet,
     location: &Location,
     store: &Arc<dyn Checkpointer>,

@@ -21,7 +21,6 @@ use crate::{
     session::{mcp, tools::all},
 };
 
-/// Lists the tools.
 pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
     let location = Location::new(AGENT, None, None)?;
     let configuration = args.config.as_deref().map(file::read).transpose()?.unwrap_or_default();

@@ -17,17 +17,19 @@ use crate::{
     args::shared::{DatabaseArgs, Locate, ThreadArgs},
     commands::{
         history_tree::line,
-        program_graphs::{Found, Graphs, find},
         writes::{KnownValues, changed, writes},
     },
     config::location::Location,
-    graphs::any_thread::{AnySnapshot, AnyTask},
+    graphs::{
+        any_thread::{AnySnapshot, AnyTask},
+        graph_set::{GraphSet, Owned},
+    },
     output::{
         exit::{Exit, Failure},
         table::{lines, written},
         text::{indented, print_note, printable, printable_line},
     },
-    session::signals,
+    session::{own_run::questions, signals},
 };
 
 /// The time between two readings of the head of the thread, if the database does not report changes.
@@ -43,12 +45,12 @@ const PAGE: usize = 100;
 ///
 /// # Errors
 /// No process runs the thread, and its last run failed or was stopped.
-pub(crate) async fn watch<L: Locate>(args: ThreadArgs<L>, graphs: &dyn Graphs) -> Result<Exit, Failure> {
+pub(crate) async fn watch<L: Locate>(args: ThreadArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
     let ThreadArgs { name, database: DatabaseArgs { location, json } } = args;
-    let location = location.locate(graphs.program())?;
-    let found = find(graphs, &location, &name, None).await?;
+    let location = location.locate(&graphs.program)?;
+    let found = graphs.find(&location, &name, None).await?;
     found.open().check_owner().await?;
-    let Found { graph, store, name: thread, .. } = &found;
+    let Owned { graph, store, name: thread, .. } = &found;
     let cancel = CancellationToken::new();
     let _signals = AbortOnDropHandle::new(tokio::spawn(signals::watch(cancel.clone())));
     let at = |id: CheckpointId| found.open_at(Some(id));
@@ -94,7 +96,7 @@ pub(crate) async fn watch<L: Locate>(args: ThreadArgs<L>, graphs: &dyn Graphs) -
             return Ok(Exit::Ok);
         }
         if snapshot.only_waits() {
-            print_note(&graphs.waits(&location, thread, &snapshot));
+            print_note(&waits(graphs, &location, thread, &snapshot));
             return Ok(Exit::Waiting);
         }
         if is_idle {
@@ -111,6 +113,16 @@ pub(crate) async fn watch<L: Locate>(args: ThreadArgs<L>, graphs: &dyn Graphs) -
             () = tokio::time::sleep(interval) => {}
         }
     }
+}
+
+fn waits(graphs: &GraphSet, location: &Location, thread: &ThreadId, snapshot: &AnySnapshot) -> String {
+    if graphs.is_agent {
+        return format!(
+            "waits for a decision; decide with: {}",
+            location.command("resume", &[thread.as_str()])
+        );
+    }
+    questions(location, thread, &snapshot.interrupts().cloned().collect::<Vec<_>>())
 }
 
 /// Waits for the next change; forever if none is reported.

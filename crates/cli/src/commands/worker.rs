@@ -24,6 +24,7 @@ pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, Failure> {
     let what = format!("taking jobs from `{}`", location.db());
     let hosted =
         Hosted::new(location, &Given::from(args.agent.clone()), args.rules(), args.trust_answers).await?;
+    hosted.note.iter().for_each(|note| print_note(note));
     let jobs = Jobs::open(options).await?;
     let mut worker = hosted.add_to(new_worker(&jobs, required).await?)?;
     if let Some(limit) = args.limit {

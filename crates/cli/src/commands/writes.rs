@@ -21,7 +21,6 @@ use crate::{
     },
 };
 
-/// Maximum number of characters of a value.
 const MAX_SHOWN: usize = 80;
 
 /// The writes of a checkpoint, in the order in which they were folded.
@@ -68,14 +67,12 @@ pub(super) async fn writes(
     let mut tasks = Vec::new();
     for AppliedTask { recorded, node, update, .. } in applied {
         let node = node.to_string();
-        match recorded && meta.parent_pruned {
-            true => tasks.push(TaskWrites { node, update: None }),
-            false => tasks.extend(
-                updates(&update)?
-                    .into_iter()
-                    .map(|update| TaskWrites { node: node.clone(), update: Some(update) }),
-            ),
+        if recorded && meta.parent_pruned {
+            tasks.push(TaskWrites { node, update: None });
+            continue;
         }
+        let of_node = |update| TaskWrites { node: node.clone(), update: Some(update) };
+        tasks.extend(updates(&update)?.into_iter().map(of_node));
     }
     Ok(Writes { tasks, after: None })
 }
@@ -122,10 +119,11 @@ impl KnownValues {
     /// Applies a write; returns whether it changed the value, as far as known.
     fn write(&mut self, name: &str, value: &Value, initial: &InitialState) -> bool {
         if !initial.replaced.contains(name) {
-            match initial.values.contains_key(name) {
-                true => drop(self.0.remove(name)),
+            if initial.values.contains_key(name) {
+                self.0.remove(name);
+            } else {
                 // It may be the former name of any channel.
-                false => self.0.clear(),
+                self.0.clear();
             }
             return true;
         }

@@ -11,13 +11,14 @@ use superstep::{
     llm::Tool,
     mcp::McpConfig,
     memory::DreamConfig,
+    sqlite::{SqliteOptions, Synchronous},
     tools::{ShellSettings, ToolSettings, WebSettings},
 };
 
 use crate::{
     config::{
-        database::Database, memory::Memory, misfit::InvalidSetting, profile::Profiles,
-        state_folder::own_folder, switch::Switch, tools,
+        memory::Memory, misfit::InvalidSetting, profile::Profiles, state_folder::own_folder, switch::Switch,
+        tools,
     },
     output::exit::Failure,
 };
@@ -163,7 +164,6 @@ impl Configuration {
         self.agent.get("limit")?.get("max").cloned()
     }
 
-    /// Sets the limit of steps.
     pub(crate) fn set_max_steps(&mut self, max: impl Into<Value>) {
         let limit = self.agent.entry("limit").or_insert_with(|| Value::Object(Map::new()));
         limit["max"] = max.into();
@@ -283,6 +283,32 @@ impl Configuration {
     }
 }
 
+/// The database settings of a configuration. A promise: threads store them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Database {
+    synchronous: Level,
+}
+
+/// The supported levels of SQLite's `PRAGMA synchronous`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Level {
+    #[default]
+    Normal,
+    Full,
+}
+
+impl Database {
+    pub(crate) fn options(self) -> SqliteOptions {
+        let synchronous = match self.synchronous {
+            Level::Normal => Synchronous::Effects,
+            Level::Full => Synchronous::Commits,
+        };
+        SqliteOptions::new().synchronous(synchronous)
+    }
+}
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -392,5 +418,16 @@ mod tests {
         ] {
             assert_eq!(of_thread(given, None), Err(wanted.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_configuration_sets_when_the_database_is_synced() {
+        let read = |toml: &str| parse(toml).map(|read| read.db.options().synchronous);
+        assert_eq!(read(""), Ok(Synchronous::Effects));
+        assert_eq!(read("[db]"), Ok(Synchronous::Effects));
+        assert_eq!(read("[db]\nsynchronous = \"normal\""), Ok(Synchronous::Effects));
+        assert_eq!(read("[db]\nsynchronous = \"full\""), Ok(Synchronous::Commits));
+        let wrong = "does not fit: line 2, column 15: `db.synchronous`: unknown variant `off`, expected `normal` or `full`";
+        assert_eq!(read("[db]\nsynchronous = \"off\""), Err(wrong.to_owned()));
     }
 }

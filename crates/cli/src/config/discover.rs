@@ -25,7 +25,6 @@ pub(crate) struct Local {
     pub(crate) base_url: String,
     /// The first model of the server that can chat.
     pub(crate) model: String,
-    /// The names of all its models.
     pub(crate) models: Vec<String>,
 }
 
@@ -53,7 +52,6 @@ pub(crate) async fn find(list: Option<&str>) -> Result<Vec<Local>, String> {
     Ok(answers.into_iter().flatten().collect())
 }
 
-/// Parses the name and the address of a server.
 fn server(entry: &str) -> Option<(&str, &str)> {
     let (name, url) = entry.split_once('=')?;
     let parsed = reqwest::Url::parse(url.trim()).ok()?;

@@ -59,10 +59,10 @@ pub(crate) fn seal_items(store: impl Store) -> Result<Arc<dyn Store>, Failure> {
 /// # Errors
 /// It is required, or a variable is not valid.
 pub(crate) fn refuse_readable(what: &str, remedy: &str) -> Result<(), Failure> {
-    match options()?.required {
-        true => Err(Failure::usage(format!("{what} not encrypted, and `{REQUIRED}` is set; {remedy}"))),
-        false => Ok(()),
+    if options()?.required {
+        return Err(Failure::usage(format!("{what} not encrypted, and `{REQUIRED}` is set; {remedy}")));
     }
+    Ok(())
 }
 
 /// Reads a variable. An empty key is not treated as none: nothing would be encrypted if the program that prints it fails.

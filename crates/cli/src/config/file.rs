@@ -47,7 +47,6 @@ pub(crate) fn read(file: &Path) -> Result<Configuration, Failure> {
     parse(&text).map_err(failed)
 }
 
-/// Parses a configuration.
 pub(crate) fn parse(text: &str) -> Result<Configuration, String> {
     let tree = DeTable::parse(text).map_err(|error| {
         let message = error.message().replace('\n', ", ");

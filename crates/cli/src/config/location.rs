@@ -1,5 +1,8 @@
 //! Locations: the folder of the tools, and the database.
 
+pub(crate) mod own_database;
+mod set_back;
+
 use std::{
     env, io,
     path::{Path, PathBuf},
@@ -16,7 +19,8 @@ use superstep::{
 use crate::{
     config::{
         encryption::{self, SealOptions},
-        place::{Db, DbName, VARIABLE},
+        names::{DbName, VARIABLE},
+        place::Db,
         private,
         settings::StoredSettings,
         trust::Decided,
@@ -344,7 +348,6 @@ impl Location {
         self.open()
     }
 
-    /// Returns the error for an unknown thread.
     pub(crate) fn unknown(&self, thread: &str) -> Failure {
         let db = &self.db;
         let message =

@@ -34,7 +34,6 @@ use crate::{
     output::exit::{Exit, Failure},
 };
 
-/// The default user.
 const ME: &str = "me";
 
 /// The user's own memory, below the state folder: files, or a database.
@@ -57,7 +56,6 @@ pub(crate) struct Memory {
     retrieve: usize,
     /// Gives the model the memory tools.
     tools: bool,
-    /// The phrases of a memory request.
     phrases: Option<Vec<String>>,
     /// The address of a Mem0 server; defaults to the hosted platform.
     pub(super) base_url: Option<String>,
@@ -78,9 +76,7 @@ pub(super) enum Kind {
     /// A `MEMORY.md` for each user.
     #[default]
     File,
-    /// A database.
     Sqlite,
-    /// A Mem0 server.
     Mem0,
 }
 
@@ -271,7 +267,6 @@ impl Memory {
         if self.tools { agent.tools(memory_tools(memory)) } else { agent }
     }
 
-    /// Returns the memory tools for the model.
     pub(crate) fn tools(&self) -> Vec<Arc<dyn Tool>> {
         if self.tools { memory_tools(placeholder()).into() } else { Vec::new() }
     }

@@ -14,7 +14,6 @@ pub(crate) struct InvalidSetting {
 }
 
 impl InvalidSetting {
-    /// A problem with the setting of a path.
     pub(super) fn at(path: &str, problem: impl fmt::Display) -> Self {
         Self { at: path.to_owned(), problem: format!("`{path}`: {problem}") }
     }

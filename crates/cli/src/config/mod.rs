@@ -4,7 +4,6 @@
 
 mod anchor;
 pub(crate) mod configuration;
-mod database;
 pub(crate) mod discover;
 #[cfg_attr(not(feature = "encryption"), path = "no_encryption.rs")]
 pub(crate) mod encryption;
@@ -14,14 +13,12 @@ pub(crate) mod memory;
 pub(crate) mod misfit;
 pub(crate) mod model;
 pub(crate) mod names;
-pub(crate) mod own_database;
 pub(crate) mod place;
 #[cfg_attr(not(feature = "postgres"), path = "no_postgres.rs")]
 pub(crate) mod postgres;
 pub(crate) mod private;
 pub(crate) mod profile;
 pub(crate) mod server;
-mod set_back;
 pub(crate) mod settings;
 pub(crate) mod state_folder;
 mod switch;

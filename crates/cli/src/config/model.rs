@@ -25,7 +25,6 @@ use crate::{
     },
 };
 
-/// The settings from the environment.
 #[derive(Default)]
 pub(crate) struct Environment {
     pub(crate) base_url: Option<String>,
@@ -58,16 +57,13 @@ pub(crate) struct ModelInputs<'a> {
     pub(crate) config: &'a Configuration,
 }
 
-/// The chosen model.
 pub(crate) struct Choice {
     pub(crate) model: Arc<dyn ChatModel>,
     pub(crate) name: String,
     pub(crate) base_url: Option<String>,
-    /// A note for the user.
     pub(crate) note: Option<String>,
     /// The command line words that a database cannot supply and that must be repeated.
     pub(crate) repeated_flags: Vec<String>,
-    /// The fallback models.
     pub(crate) fallbacks: Vec<Arc<dyn ChatModel>>,
     /// The model for summaries, if it differs.
     pub(crate) compaction: Option<Arc<dyn ChatModel>>,
@@ -396,7 +392,6 @@ mod tests {
 
     const URL: &str = "https://elsewhere.example/v1";
 
-    /// The flags `--model` and `--base-url`.
     fn flags(model: Option<&str>, base_url: Option<&str>) -> Given {
         let (model, base_url) = (model.map(str::to_owned), base_url.map(str::to_owned));
         Given { settings: Settings { model, base_url, ..Settings::default() }, ..Given::default() }

@@ -1,6 +1,28 @@
-//! Names of threads, users and schedules that can be shown, typed and found again.
+//! Names of databases; and those of threads, users and schedules, which can be shown, typed and found again.
+
+use std::{ffi::OsString, fmt};
 
 use superstep::llm::text::is_printable;
+
+/// The environment variable with the database of commands without `--db`.
+pub(crate) const VARIABLE: &str = "SUPERSTEP_DB";
+
+/// The name of a database: a path or a URL. A URL has a password, so that no output contains it.
+#[derive(Clone)]
+pub(crate) struct DbName(pub(crate) OsString);
+
+impl fmt::Debug for DbName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_server() { f.write_str("a PostgreSQL database") } else { self.0.fmt(f) }
+    }
+}
+
+impl DbName {
+    pub(super) fn is_server(&self) -> bool {
+        let text = self.0.to_string_lossy();
+        text.starts_with("postgres://") || text.starts_with("postgresql://")
+    }
+}
 
 /// Checks a name that can be shown, typed and found again.
 pub(crate) fn thread_name(name: &str) -> Result<String, String> {

@@ -36,7 +36,6 @@ pub(crate) fn seal_threads(store: Arc<dyn Checkpointer>, _: &SealOptions) -> Arc
     store
 }
 
-/// Returns the store.
 pub(crate) fn seal_items(store: impl Store) -> Result<Arc<dyn Store>, Failure> {
     options().map(|_| Arc::new(store) as Arc<dyn Store>)
 }

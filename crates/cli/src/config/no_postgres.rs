@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use superstep::{Checkpointer, Store, checkpoint::CheckpointError};
 
-use crate::{config::place::DbName, output::exit::Failure};
+use crate::{config::names::DbName, output::exit::Failure};
 
 /// A schema of a server, of which this build opens none.
 #[derive(Clone)]

@@ -3,35 +3,15 @@
 //! Start at [`Db`].
 
 use std::{
-    ffi::OsString,
     fmt,
     path::{Path, PathBuf},
 };
 
-use crate::{config::postgres::Server, output::exit::Failure};
+use crate::{
+    config::{names::DbName, postgres::Server},
+    output::exit::Failure,
+};
 
-/// The environment variable with the database of commands without `--db`.
-pub(crate) const VARIABLE: &str = "SUPERSTEP_DB";
-
-/// The name of a database: a path or a URL. A URL has a password, so that no output contains it.
-#[derive(Clone)]
-pub(crate) struct DbName(pub(crate) OsString);
-
-impl fmt::Debug for DbName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_server() { f.write_str("a PostgreSQL database") } else { self.0.fmt(f) }
-    }
-}
-
-impl DbName {
-    /// Returns whether it is a URL.
-    fn is_server(&self) -> bool {
-        let text = self.0.to_string_lossy();
-        text.starts_with("postgres://") || text.starts_with("postgresql://")
-    }
-}
-
-/// The place of a database.
 #[derive(Clone)]
 pub(crate) enum Db {
     File(PathBuf),

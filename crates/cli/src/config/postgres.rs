@@ -15,11 +15,10 @@ use superstep::{
 };
 
 use crate::{
-    config::place::{DbName, VARIABLE},
+    config::names::{DbName, VARIABLE},
     output::exit::Failure,
 };
 
-/// A schema of a server.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) options: PostgresOptions,

@@ -102,7 +102,6 @@ fn is_trusted(path: &Path) -> bool {
     folders.into_iter().any(|folder| folder.canonicalize().is_ok_and(|folder| path.starts_with(folder)))
 }
 
-/// Formats the advice to trust a folder.
 #[cfg(unix)]
 fn trusting(folder: &Path) -> String {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());

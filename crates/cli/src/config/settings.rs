@@ -40,7 +40,6 @@ pub(crate) struct Settings<C = Configuration> {
     /// The folder of the tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cwd: Option<String>,
-    /// The user of the memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) user: Option<String>,
     /// Only the database has these settings: the user never ran the thread with them on this machine.
@@ -156,7 +155,6 @@ impl StoredSettings {
         Ok(all)
     }
 
-    /// Parses the settings of one checkpoint.
     pub(crate) fn of(meta: &CheckpointMeta) -> serde_json::Result<Self> {
         Self::deserialize(&meta.metadata)
     }

@@ -17,7 +17,6 @@ pub(crate) enum Switch<T> {
     /// The configuration does not have the section.
     #[default]
     Absent,
-    /// `false`.
     Off,
     /// `true` for the default settings, or a table.
     On(T),

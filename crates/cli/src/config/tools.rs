@@ -56,7 +56,6 @@ pub(crate) fn group(tool: &str) -> (&'static str, bool) {
     found.map_or(("", true), |(group, _, asks)| (group, *asks))
 }
 
-/// Reads the list of names.
 pub(super) fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
     struct Names;
     impl<'de> Visitor<'de> for Names {

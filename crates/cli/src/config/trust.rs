@@ -52,7 +52,6 @@ use crate::{
     },
 };
 
-/// Maximum size of a file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Maximum number of settings, grants and answers stored per thread, the newest ones.
@@ -79,7 +78,6 @@ struct Record {
     /// The folders in which the user ran it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     folders: Vec<String>,
-    /// The rules that the user granted.
     #[serde(default)]
     grants: Vec<PermissionRule>,
     /// Hashes of the user's answers to questions, with the questions as they were shown.
@@ -581,15 +579,16 @@ fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
     }
     let record: Record = serde_json::from_str(&text).map_err(|cause| wrong(&cause))?;
     let is_same = [&record.database, &record.thread] == [&empty.database, &empty.thread];
-    Ok(match is_same && record.file == empty.file {
-        true => record,
+    Ok(if !is_same {
+        empty.clone()
+    } else if record.file == empty.file {
+        record
+    } else if record.database.starts_with(SERVER) {
         // The same database under another name of its server, or a copy of it.
-        false if is_same && record.database.starts_with(SERVER) => {
-            Record { imported: record.imported || empty.imported, ..empty.clone() }
-        }
+        Record { imported: record.imported || empty.imported, ..empty.clone() }
+    } else {
         // A copy of an earlier state may have been put into its place.
-        false if is_same => Record { anchor: record.anchor, is_of_other_file: true, ..empty.clone() },
-        false => empty.clone(),
+        Record { anchor: record.anchor, is_of_other_file: true, ..empty.clone() }
     })
 }
 

@@ -19,13 +19,10 @@ use crate::{
 
 /// A compiled graph whose type of state only its methods know.
 pub(crate) trait AnyGraph: Send + Sync {
-    /// Returns its name.
     fn name(&self) -> &str;
 
-    /// Returns the names of its nodes.
     fn nodes(&self) -> Vec<String>;
 
-    /// Draws it.
     fn drawing(&self) -> Drawing;
 
     /// Returns the JSON Schema of its inputs, or of its states.
@@ -43,11 +40,9 @@ pub(crate) trait AnyGraph: Send + Sync {
     /// A value has no JSON form.
     fn initial_state(&self) -> Result<InitialState, Failure>;
 
-    /// Adds it to a worker.
     #[cfg(feature = "postgres")]
     fn add_to(&self, worker: Worker, store: Arc<dyn Checkpointer>) -> Worker;
 
-    /// Opens the thread that the options name.
     fn open(&self, store: Arc<dyn Checkpointer>, options: RunOptions) -> Box<dyn AnyThread>;
 }
 
@@ -59,7 +54,6 @@ pub(crate) struct InitialState {
     pub(crate) replaced: BTreeSet<String>,
 }
 
-/// The two schemas of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SchemaOf {
     Input,

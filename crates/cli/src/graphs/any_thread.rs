@@ -53,16 +53,13 @@ pub(crate) trait AnyThread: Send + Sync {
     /// Makes a copy of a checkpoint the head.
     fn fork(&self, at: CheckpointId) -> BoxFuture<'_, Result<CheckpointId, RunError>>;
 
-    /// Copies the thread to a new name.
     fn copy_to(&self, name: &str) -> BoxFuture<'_, Result<(), RunError>>;
 
     /// Deletes older checkpoints, and returns their number.
     fn prune(&self, keep: Retention) -> BoxFuture<'_, Result<usize, RunError>>;
 
-    /// Draws the graph with the path of the thread.
     fn drawing(&self) -> BoxFuture<'_, Result<Drawing, RunError>>;
 
-    /// Replays the thread.
     fn replay(&self, range: ReplayRange) -> BoxFuture<'static, Result<Replayed, ReplayError>>;
 
     /// Records the thread again in another store.
@@ -77,12 +74,10 @@ pub(crate) struct ReplayRange {
     pub(crate) live: Vec<String>,
 }
 
-/// A run of a graph of any state.
 pub(crate) trait AnyRun: Send {
     /// Returns the next event in its JSON form; `None` at the end.
     fn next_event(&mut self) -> BoxFuture<'_, Option<serde_json::Result<Value>>>;
 
-    /// Returns the end of the run.
     fn end(self: Box<Self>) -> BoxFuture<'static, Result<End, RunError>>;
 }
 
@@ -103,7 +98,6 @@ pub(crate) struct AnySnapshot {
     pub(crate) checkpoint: Option<CheckpointMeta>,
 }
 
-/// A task of a checkpoint.
 pub(crate) struct AnyTask {
     pub(crate) node: NodeName,
     pub(crate) is_done: bool,
@@ -112,7 +106,6 @@ pub(crate) struct AnyTask {
 }
 
 impl AnySnapshot {
-    /// Converts a typed snapshot.
     pub(crate) fn of<S: State>(snapshot: StateSnapshot<S>) -> Result<Self, Failure> {
         let StateSnapshot { values: state, next, tasks, checkpoint, .. } = snapshot;
         let task = |task: TaskSnapshot<S>| {
@@ -135,7 +128,6 @@ impl AnySnapshot {
     }
 }
 
-/// A thread of a typed graph.
 pub(super) struct OpenThread<S: State> {
     pub(super) graph: CompiledGraph<S>,
     pub(super) options: RunOptions,

@@ -4,10 +4,15 @@
 
 use std::sync::Arc;
 
-use superstep::{RunOptions, checkpoint::GraphId};
+use superstep::{
+    CheckpointId, Checkpointer, RunOptions, ThreadId,
+    checkpoint::{CheckpointError, GraphId},
+    memory::Dreams,
+};
 
 use crate::{
-    graphs::any_graph::AnyGraph,
+    config::location::Location,
+    graphs::{any_graph::AnyGraph, any_thread::AnyThread},
     output::{
         exit::{Exit, Failure},
         suggest::closest,
@@ -16,10 +21,32 @@ use crate::{
 
 /// The graphs of a program, and the options of their runs.
 pub(crate) struct GraphSet {
-    /// The name of the program.
     pub(crate) program: String,
     graphs: Vec<Arc<dyn AnyGraph>>,
     pub(crate) options: RunOptions,
+    /// The program is that of the agent: its graphs are those of turns and of dreams.
+    pub(crate) is_agent: bool,
+}
+
+/// A thread of a database with its graph.
+pub(crate) struct Owned<'a> {
+    pub(crate) graph: &'a Arc<dyn AnyGraph>,
+    pub(crate) store: Arc<dyn Checkpointer>,
+    pub(crate) name: ThreadId,
+    /// The options of the program for this thread.
+    pub(crate) options: RunOptions,
+}
+
+impl Owned<'_> {
+    /// Opens the thread at its head.
+    pub(crate) fn open(&self) -> Box<dyn AnyThread> {
+        self.open_at(None)
+    }
+
+    /// Opens the thread at a checkpoint, or at its head.
+    pub(crate) fn open_at(&self, at: Option<CheckpointId>) -> Box<dyn AnyThread> {
+        self.graph.open(self.store.clone(), self.options.clone().at(at))
+    }
 }
 
 impl GraphSet {
@@ -41,7 +68,7 @@ impl GraphSet {
                 return Err(failed(format!("two graphs of this program have the name `{}`", graph.name())));
             }
         }
-        Ok(Self { program, graphs, options })
+        Ok(Self { program, graphs, options, is_agent: false })
     }
 
     /// Returns the graph of this name; without a name, the only graph.
@@ -55,7 +82,7 @@ impl GraphSet {
                 _ => Err(Failure::usage(format!("name a graph: {}", self.names()))),
             };
         };
-        self.find(name).ok_or_else(|| {
+        self.find_graph(name).ok_or_else(|| {
             let known: Vec<&str> = self.graphs.iter().map(|graph| graph.name()).collect();
             Failure::usage(match closest(name, &known) {
                 Some(near) => format!("unknown graph `{name}`; did you mean `{near}`?"),
@@ -64,42 +91,73 @@ impl GraphSet {
         })
     }
 
+    /// Finds a thread in the database of a command, to inspect it.
+    ///
+    /// # Errors
+    /// The thread does not exist, or belongs to another graph.
+    pub(crate) async fn find(
+        &self,
+        location: &Location,
+        name: &str,
+        at: Option<CheckpointId>,
+    ) -> Result<Owned<'_>, Failure> {
+        self.find_in(location, location.existing(name)?, &ThreadId::from(name), at).await
+    }
+
+    /// Finds a thread in a database, which may be another one than that of the command.
+    ///
+    /// # Errors
+    /// The thread does not exist, or belongs to another graph.
+    pub(crate) async fn find_in(
+        &self,
+        location: &Location,
+        store: Arc<dyn Checkpointer>,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> Result<Owned<'_>, Failure> {
+        let loaded = match store.load(thread, None).await {
+            // An older checkpoint of a damaged thread may be readable.
+            Err(CheckpointError::Corrupt { .. }) if at.is_some() => store.load(thread, at).await?,
+            loaded => loaded?,
+        };
+        let Some(loaded) = loaded else { return Err(location.unknown(thread.as_str())) };
+        let graph = self.owner(thread, loaded.meta.graph().as_ref())?;
+        let options = self.options.clone().thread(thread.clone());
+        Ok(Owned { graph, store, name: thread.clone(), options })
+    }
+
     /// Returns the graph of a thread that stores this graph.
     ///
     /// # Errors
     /// The thread belongs to another graph.
     pub(crate) fn owner(
         &self,
-        thread: &str,
+        thread: &ThreadId,
         stored: Option<&GraphId>,
     ) -> Result<&Arc<dyn AnyGraph>, Failure> {
+        let wrong = |what: String| Failure::new(Exit::Thread, format!("thread `{thread}` {what}"));
         match stored {
-            Some(owner) => self.find(&owner.name).ok_or_else(|| {
-                let known = self.names();
-                let message =
-                    format!("thread `{thread}` belongs to graph {owner}, and this program has {known}");
-                Failure::new(Exit::Thread, message)
+            // Their graph rejects a thread of another one.
+            _ if self.is_agent => Ok(&self.graphs[usize::from(Dreams::is_thread(thread))]),
+            Some(owner) => self.find_graph(&owner.name).ok_or_else(|| {
+                wrong(format!("belongs to graph {owner}, and this program has {}", self.names()))
             }),
             // An older version stored it without its graph.
-            None => self.named(None).map_err(|_| {
-                let message =
-                    format!("thread `{thread}` does not store its graph, and this program has several");
-                Failure::new(Exit::Thread, message)
-            }),
+            None => self
+                .named(None)
+                .map_err(|_| wrong("does not store its graph, and this program has several".to_owned())),
         }
     }
 
-    /// Returns all graphs.
     pub(crate) fn all(&self) -> &[Arc<dyn AnyGraph>] {
         &self.graphs
     }
 
-    /// Returns whether there is a graph of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.find(name).is_some()
+        self.find_graph(name).is_some()
     }
 
-    fn find(&self, name: &str) -> Option<&Arc<dyn AnyGraph>> {
+    fn find_graph(&self, name: &str) -> Option<&Arc<dyn AnyGraph>> {
         self.graphs.iter().find(|graph| graph.name() == name)
     }
 

@@ -70,7 +70,6 @@ fn unknown<S: State>(initial: &S, what: &str, name: &str) -> Failure {
     Failure::usage(format!("the {what} has the unknown channel `{name}`; {hint}"))
 }
 
-/// Names a kind of JSON.
 fn kind(json: &Value) -> &'static str {
     match json {
         Value::Null => "`null`",

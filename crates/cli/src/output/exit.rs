@@ -22,14 +22,12 @@ use crate::output::text::{indented, printable};
 /// The exit codes. A promise: they are listed in `docs/cli.md` and in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Success.
     Ok = 0,
     /// The run failed, a failed tool or hook ended its turn, its reply does not match its schema, the output could not
     /// be written, or a strict replay is incomplete.
     Failed = 1,
     /// The command line, the prompt or a setting is not valid.
     Usage = 2,
-    /// The model is unavailable.
     Model = 3,
     /// The database, or the memory, cannot be opened, read or written.
     Database = 4,
@@ -39,7 +37,6 @@ pub(crate) enum Exit {
     Waiting = 6,
     /// A replay diverged from the stored thread.
     Diverged = 7,
-    /// A bug.
     Internal = 70,
     /// Stopped by Ctrl-C, or because the output was closed.
     Interrupted = 130,
@@ -83,7 +80,6 @@ impl Failure {
         Self::usage(format!("cannot work in `{}`: {cause}", folder.display()))
     }
 
-    /// Creates a failure from an error with its causes.
     pub(crate) fn caused(exit: Exit, error: &(dyn Error + 'static)) -> Self {
         Self::new(exit, indented(&chain(error)))
     }

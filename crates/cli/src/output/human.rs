@@ -27,7 +27,6 @@ const BAD: Style = AnsiColor::Red.on_default();
 /// Maximum number of characters of arguments and results in a tool's line.
 const MAX_SHOWN: usize = 100;
 
-/// The output of a run for people.
 pub(crate) struct Human<W> {
     out: W,
     /// `out` is a terminal, which must not receive control characters. Anything else receives no text that may become void.
@@ -48,10 +47,8 @@ pub(crate) struct Human<W> {
     tools: BTreeMap<String, Running>,
 }
 
-/// A running tool.
 struct Running {
     began: Instant,
-    /// The incomplete line of its output.
     line: String,
 }
 
@@ -145,7 +142,6 @@ impl<W: Write> Human<W> {
         self.print_note(style, &format!("  ← {tool}: {what}{}", took.unwrap_or_default()));
     }
 
-    /// Prints an event.
     fn show(&mut self, event: AgentEvent) -> io::Result<()> {
         match &event {
             AgentEvent::NodeStart { .. } => {

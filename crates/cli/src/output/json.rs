@@ -26,7 +26,6 @@ pub(crate) struct Json<W> {
     steps: Steps,
 }
 
-/// A line.
 #[derive(Serialize)]
 struct Line<'a, D> {
     event: &'a str,

@@ -12,7 +12,6 @@ use superstep::{
 
 /// Receives the events of a run in order. An error means that stdout cannot be written.
 pub(crate) trait Output {
-    /// Shows an event of the agent.
     fn event(&mut self, name: &str, data: &Value) -> io::Result<()>;
 
     /// Reports that a new input replaced these unfinished tasks.
@@ -24,21 +23,18 @@ pub(crate) trait Output {
     /// Shows a note for the user beside the reply.
     fn note(&mut self, text: &str);
 
-    /// The turn ended.
     fn end(&mut self, end: &End<'_>) -> io::Result<()>;
 }
 
-/// The end of a turn.
 pub(crate) struct End<'a> {
     pub(crate) thread: &'a str,
     pub(crate) state: &'a AgentState,
     pub(crate) outcome: AgentOutcome,
-    /// The duration of this run.
     pub(crate) took: Duration,
 }
 
 impl End<'_> {
-    /// Returns the summary of the turn, also if it has not ended.
+    /// Returns the summary of the turn, even if it has not ended.
     pub(crate) fn metadata(&self) -> Metadata {
         match self.state.outcome {
             Some(_) => self.state.metadata.clone(),

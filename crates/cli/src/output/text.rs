@@ -78,7 +78,6 @@ pub(crate) fn quoted(word: &str) -> String {
     format!("$'{escaped}'")
 }
 
-/// Formats a number of things.
 pub(crate) fn count(number: impl TryInto<u64>, noun: &str) -> String {
     let number = number.try_into().unwrap_or(u64::MAX);
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })

@@ -7,17 +7,18 @@ use tracing::Instrument as _;
 use crate::{
     args::{
         command_line::{self, Command},
-        shared::LogArgs,
+        shared::{AGENT, LogArgs},
     },
     commands::{
-        agent_jobs, db, diff, dream, export, memory, new, presets, program_graphs::Agents, replay, revert,
-        run, show, steer, thread_admin, threads, tools, watch, worker,
+        agent_jobs, db, diff, dream, export, memory, new, presets, replay, revert, run, show, steer,
+        thread_admin, threads, tools, watch, worker,
     },
     output::{
         exit::{Exit, Failure},
         log,
     },
     program::start::start,
+    session::stored_graph::agent_graphs,
 };
 
 /// Runs the program `superstep`: a ReAct agent in the terminal.
@@ -26,32 +27,33 @@ pub fn agent() -> ExitCode {
         Ok(parsed) => parsed,
         Err(exit) => return exit.into(),
     };
-    let observed = log::begin(log, "superstep");
-    let span = observed.command("superstep", &name);
+    let observed = log::begin(log, AGENT);
+    let span = observed.command(AGENT, &name);
     start(async || run(command).instrument(span).await)
 }
 
 async fn run(command: Command) -> Result<Exit, Failure> {
+    let graphs = || agent_graphs(AGENT);
     match command {
         Command::Run(args) => run::run(args).await,
         Command::Resume(args) => run::resume(args).await,
         Command::Steer(args) => steer::steer(args).await,
         Command::Jobs(command) => agent_jobs::jobs(command).await,
         Command::Worker(args) => worker::worker(args).await,
-        Command::Threads(args) => threads::threads(args, &Agents).await,
+        Command::Threads(args) => threads::threads(args, &graphs()?).await,
         Command::Delete(args) => thread_admin::delete(args).await,
         Command::Copy(args) => thread_admin::copy(args).await,
         Command::Adopt(args) => thread_admin::adopt(args).await,
         Command::Prune(args) => thread_admin::prune(args).await,
-        Command::Db(command) => db::db(command, &Agents).await,
+        Command::Db(command) => db::db(command, &graphs()?).await,
         Command::Revert(args) => revert::revert(args).await,
         Command::State(args) => show::state(args).await,
-        Command::History(args) => show::history(args, &Agents).await,
-        Command::Diff(args) => diff::diff(args, &Agents).await,
-        Command::Watch(args) => watch::watch(args, &Agents).await,
+        Command::History(args) => show::history(args, &graphs()?).await,
+        Command::Diff(args) => diff::diff(args, &graphs()?).await,
+        Command::Watch(args) => watch::watch(args, &graphs()?).await,
         Command::Replay(args) => replay::replay(args).await,
-        Command::Export(args) => export::export(args, &Agents).await,
-        Command::Import(args) => export::import(args, &Agents).await,
+        Command::Export(args) => export::export(args, &graphs()?).await,
+        Command::Import(args) => export::import(args, &graphs()?).await,
         Command::Draw(args) => show::draw(args).await,
         Command::Dream(args) => dream::dream(args).await,
         Command::Memory(command) => memory::memory(command).await,

@@ -48,7 +48,6 @@ pub(crate) struct CallDecisions<'a> {
 }
 
 impl<'a> CallDecisions<'a> {
-    /// Begins without a decision.
     pub(crate) fn new(thread: &'a str, waiting: &'a [Waiting]) -> Self {
         Self { thread, waiting, by_interrupt: BTreeMap::new(), rest: None }
     }

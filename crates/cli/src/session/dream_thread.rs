@@ -43,7 +43,6 @@ pub(crate) fn refuse(location: &Location, thread: &ThreadId) -> Result<(), Failu
     Err(Failure::new(Exit::Thread, format!("thread `{thread}` belongs to dreams; resume it with `{dream}`")))
 }
 
-/// The failure of a dream.
 pub(crate) fn failed(error: DreamError) -> Failure {
     let exit = match &error {
         DreamError::Agent(error) => exit_of(error),

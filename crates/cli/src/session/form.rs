@@ -59,7 +59,6 @@ pub(super) fn fill(
     }
 }
 
-/// A field of a form.
 struct Field<'a> {
     name: &'a str,
     schema: &'a Value,

@@ -30,10 +30,7 @@ use crate::{
         trust::Decided,
     },
     offline::planner::OFFLINE,
-    output::{
-        exit::Failure,
-        text::{print_note, quoted},
-    },
+    output::{exit::Failure, text::quoted},
     session::{dream_thread, mcp, setup},
 };
 
@@ -47,6 +44,8 @@ pub(crate) struct Prompt {
 /// The agent of a worker.
 pub(crate) struct Hosted {
     pub(crate) agent: Agent,
+    /// A note about the model for the user.
+    pub(crate) note: Option<String>,
     servers: Vec<Arc<McpServer>>,
     store: Arc<dyn Checkpointer>,
     settings: Settings,
@@ -56,11 +55,11 @@ pub(crate) struct Hosted {
 impl Hosted {
     /// Builds the agent, and starts its MCP servers.
     ///
-    /// # Errors
-    /// The configuration does not fit, or has a memory, which would be one for all jobs.
-    ///
     /// `rules` are added to those of the configuration. With `trusts_all`, decisions of everybody who can write to the database
     /// are accepted.
+    ///
+    /// # Errors
+    /// The configuration does not fit, or has a memory, which would be one for all jobs.
     pub(crate) async fn new(
         location: Location,
         given: &Given,
@@ -84,9 +83,6 @@ impl Hosted {
         config.check().map_err(misfit)?;
         let (thread, environment) = (&StoredSettings::default(), &Environment::read());
         let choice = ModelInputs { given, thread, environment, config: &config }.choose().await?;
-        if let Some(note) = &choice.note {
-            print_note(note);
-        }
         let mut react = config.react(choice.name == OFFLINE).map_err(misfit)?;
         react.permissions.extend(rules);
         let cwd = &location.cwd;
@@ -97,10 +93,10 @@ impl Hosted {
         let models = setup::builder(&choice, react)?.trust(trust).checkpointer(store.clone());
         let agent = setup::with_tools(models, tools, &servers, &config, cwd, given.approves_all)?;
         let settings = setup::settings(&choice, config, cwd, None);
-        Ok(Self { agent, servers, store, settings, location: Arc::new(location) })
+        let note = choice.note;
+        Ok(Self { agent, note, servers, store, settings, location: Arc::new(location) })
     }
 
-    /// Adds the agent to a worker.
     pub(crate) fn add_to(&self, worker: Worker) -> Result<Worker, Failure> {
         let options = setup::run_options(&self.settings)?;
         let agent = self.agent.clone();
@@ -113,7 +109,6 @@ impl Hosted {
         }))
     }
 
-    /// Returns the name of the model.
     pub(crate) fn model(&self) -> &str {
         self.settings.model.as_deref().unwrap_or_default()
     }

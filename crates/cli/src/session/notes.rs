@@ -17,7 +17,6 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Maximum number of subjects; with more of them all notes are printed once again.
 const MAX_SUBJECTS: usize = 1_024;
 
-/// A note for the user.
 pub(crate) struct Note {
     /// The subject, such as a thread of a database.
     subject: Vec<String>,

@@ -9,7 +9,7 @@ use superstep::{Interrupt, RunError, ThreadId};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::{location::Location, own_database::Trusted},
+    config::location::{Location, own_database::Trusted},
     graphs::any_thread::{AnyRun, AnyThread, End},
     output::{
         exit::{self, Exit, Failure},
@@ -29,7 +29,6 @@ pub(crate) struct OwnRun<'a> {
     pub(crate) quiet: bool,
     pub(crate) graph: &'a str,
     pub(crate) thread: &'a ThreadId,
-    /// Cancels the run.
     pub(crate) cancel: &'a CancellationToken,
     pub(crate) opened: &'a dyn AnyThread,
 }
@@ -82,7 +81,6 @@ impl OwnRun<'_> {
         }
     }
 
-    /// Shows an event.
     fn event(&self, event: &Value) -> io::Result<()> {
         if self.json {
             return write_line(event);
@@ -214,7 +212,6 @@ pub(crate) fn questions(location: &Location, thread: &ThreadId, interrupts: &[In
     lines.join("\n")
 }
 
-/// Formats the channels of an update and their writes on one line.
 fn written_channels(update: &Map<String, Value>) -> String {
     let channels = update
         .iter()

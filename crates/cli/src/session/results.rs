@@ -6,12 +6,10 @@ use superstep::tools::{RESULTS, SpillFiles};
 
 use crate::output::exit::{Exit, Failure};
 
-/// Returns their storage.
 pub(crate) fn open(cwd: &Path) -> Result<SpillFiles, Failure> {
     SpillFiles::new(cwd, RESULTS).map_err(|cause| Failure::unusable_folder(cwd, &cause))
 }
 
-/// Deletes those of a thread.
 pub(crate) fn delete(cwd: &Path, thread: &str) -> Result<(), Failure> {
     open(cwd)?.delete(thread).map_err(|cause| {
         let place = cwd.join(RESULTS);

@@ -27,10 +27,8 @@ use crate::{
     },
 };
 
-/// A run of the agent, as it is shown.
 pub(crate) struct AgentRun<'a> {
     pub(crate) setup: Setup<'a>,
-    /// Prints JSON.
     pub(crate) json: bool,
     /// Prints only the reply and errors.
     pub(crate) quiet: bool,
@@ -39,7 +37,6 @@ pub(crate) struct AgentRun<'a> {
 }
 
 impl AgentRun<'_> {
-    /// Returns the form of the output.
     pub(crate) fn output(&self) -> Box<dyn Output> {
         let out = io::stdout();
         if self.json {

@@ -38,7 +38,6 @@ use crate::{
     session::{mcp, notes::Note, randomness::seeded_rng, results, snapshots, tools, waiting::Waiting},
 };
 
-/// The purpose of a setup.
 pub(crate) enum Purpose {
     /// A turn, optionally from this checkpoint.
     Turn { from: Option<CheckpointId> },
@@ -69,7 +68,6 @@ pub(crate) struct Setup<'a> {
     pub(crate) servers: Vec<Arc<McpServer>>,
     pub(crate) agent: Agent,
     pub(crate) cancel: CancellationToken,
-    /// Replies have a schema.
     pub(crate) has_schema: bool,
     cwd: PathBuf,
     /// The folder of the thread's last turn, if its database may contain threads of many folders.
@@ -212,7 +210,6 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// Returns the settings of a run.
 pub(super) fn settings(choice: &Choice, config: Configuration, cwd: &Path, user: Option<String>) -> Settings {
     let (model, base_url) = (Some(choice.name.clone()), choice.base_url.clone());
     Settings { model, base_url, config, cwd: cwd.to_str().map(str::to_owned), user, ..Settings::default() }

@@ -80,7 +80,6 @@ impl Drop for Watch {
     }
 }
 
-/// A receiver of the signals.
 #[cfg(unix)]
 struct Signals([Option<tokio::signal::unix::Signal>; 3]);
 

@@ -13,14 +13,12 @@ use superstep::{
 
 use crate::output::exit::{Exit, Failure};
 
-/// Returns the snapshots of a folder.
 pub(crate) fn open(cwd: &Path) -> Result<FileSnapshots, Failure> {
     Workspace::open(cwd)
         .and_then(|workspace| FileSnapshots::new(&workspace))
         .map_err(|cause| Failure::unusable_folder(cwd, &cause))
 }
 
-/// Deletes the snapshots of a thread.
 pub(crate) fn delete(cwd: &Path, thread: &str) -> Result<(), Failure> {
     open(cwd)?.delete(thread).map_err(|cause| {
         let message =
@@ -29,7 +27,6 @@ pub(crate) fn delete(cwd: &Path, thread: &str) -> Result<(), Failure> {
     })
 }
 
-/// Copies the snapshots of a thread for its copy.
 pub(crate) fn copy(cwd: &Path, from: &str, to: &str) -> Result<(), Failure> {
     open(cwd)?.copy(from, to).map_err(|cause| {
         let message = format!(

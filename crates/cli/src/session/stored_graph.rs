@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use superstep::{
-    CompiledGraph,
+    CompiledGraph, RunOptions,
     agent::{
         AgentState, ReactConfig,
         deps::{AgentDeps, MemoryTrigger, TurnHistory},
         graph::react_graph,
     },
     llm::ToolRegistry,
-    memory::HistoryFiles,
+    memory::{Dreams, HistoryFiles},
 };
 
 use crate::{
     config::{configuration::Configuration, location::Location, memory, settings::StoredSettings},
+    graphs::{any_graph::AnyGraph, graph_set::GraphSet},
     offline::planner::Offline,
     output::exit::{Exit, Failure},
     session::dream_thread,
@@ -24,6 +25,14 @@ use crate::{
 pub(crate) fn graph() -> Result<CompiledGraph<AgentState>, Failure> {
     let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), ReactConfig::graph(25));
     react_graph(deps).compile().map_err(|error| Failure::caused(Exit::Failed, &error))
+}
+
+/// Returns the graphs of the agent's program, for inspection: those of turns and of dreams.
+pub(crate) fn agent_graphs(program: &str) -> Result<GraphSet, Failure> {
+    let graphs: [Arc<dyn AnyGraph>; 2] = [Arc::new(graph()?), Arc::new(Dreams::inspection_graph())];
+    let mut graphs = GraphSet::new(program.to_owned(), graphs.into(), RunOptions::new())?;
+    graphs.is_agent = true;
+    Ok(graphs)
 }
 
 /// Returns the graph of a run without flags.

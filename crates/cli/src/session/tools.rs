@@ -26,7 +26,7 @@ pub(crate) fn chosen(mut tools: Vec<Arc<dyn Tool>>, configuration: &Configuratio
     tools
 }
 
-/// Checks that permission rules match a tool: a rule with a wrong name would have no effect, also if it
+/// Checks that permission rules match a tool: a rule with a wrong name would have no effect, even if it
 /// denies.
 pub(crate) fn check_rules(rules: &[PermissionRule], tools: &[Arc<dyn Tool>]) -> Result<(), Failure> {
     for rule in rules {

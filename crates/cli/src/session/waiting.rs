@@ -20,7 +20,6 @@ pub(crate) const SAID_NO: &str = "the user said no";
 const MAX_LINES: usize = 60;
 const MAX_BYTES: usize = 8 << 10;
 
-/// A waiting call.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     pub(crate) interrupt: String,
@@ -63,10 +62,10 @@ impl Waiting {
             .iter()
             .filter(|call| [&call.id, &call.interrupt].into_iter().any(|id| id == name))
             .collect();
-        match exact.is_empty() {
-            true => waiting.iter().filter(|call| call.request.call_id == name).collect(),
-            false => exact,
+        if !exact.is_empty() {
+            return exact;
         }
+        waiting.iter().filter(|call| call.request.call_id == name).collect()
     }
 
     /// Returns the question, truncated if long, and the problem with the previous answer.

@@ -104,24 +104,59 @@ const THREADS: [&str; 3] = ["one", "../two", "drei ü"];
 #[derive(Clone, Debug)]
 enum Operation {
     /// A task of the head ends.
-    Record { thread: usize, slot: u32, end: TaskRecord },
+    Record {
+        thread: usize,
+        slot: u32,
+        end: TaskRecord,
+    },
     /// A task of the head stores further results of its effects.
-    AddEffects { thread: usize, slot: u32, results: u32 },
+    AddEffects {
+        thread: usize,
+        slot: u32,
+        results: u32,
+    },
     /// A task of a checkpoint other than the head ends too late.
-    StaleRecord { thread: usize, back: u64 },
+    StaleRecord {
+        thread: usize,
+        back: u64,
+    },
     /// A checkpoint follows the head. It applies all finished tasks, and one without a record.
-    Commit { thread: usize, source: Source, update: u64, snapshot: bool, records: Vec<u32> },
+    Commit {
+        thread: usize,
+        source: Source,
+        update: u64,
+        snapshot: bool,
+        records: Vec<u32>,
+    },
     /// A commit with an outdated head.
-    StaleCommit { thread: usize, seen: Option<u64> },
+    StaleCommit {
+        thread: usize,
+        seen: Option<u64>,
+    },
     /// A checkpoint follows an older one.
-    Fork { thread: usize, at: Index, update: u64 },
+    Fork {
+        thread: usize,
+        at: Index,
+        update: u64,
+    },
     /// Most checkpoints are deleted; the others get a snapshot if they need one.
-    Prune { thread: usize, keep: Vec<Index> },
+    Prune {
+        thread: usize,
+        keep: Vec<Index>,
+    },
     /// A prune with an outdated head, or of a checkpoint that does not exist.
-    BadPrune { thread: usize, seen: u64 },
+    BadPrune {
+        thread: usize,
+        seen: u64,
+    },
     /// A thread is copied.
-    Copy { from: usize, to: usize },
-    Delete { thread: usize },
+    Copy {
+        from: usize,
+        to: usize,
+    },
+    Delete {
+        thread: usize,
+    },
     /// The process ends and another one starts.
     Restart,
 }

@@ -8,7 +8,6 @@ use crate::{
         own::{EditArgs, ForkArgs},
         shared::Locate,
     },
-    commands::program_graphs::{Graphs, find},
     graphs::graph_set::GraphSet,
     output::{
         exit::{Exit, Failure},
@@ -23,8 +22,8 @@ use crate::{
 pub(crate) async fn fork(args: ForkArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let ForkArgs { at, new, thread } = args;
     let (name, at) = (&thread.name, CheckpointId(at));
-    let location = thread.database.location.locate(graphs.program())?;
-    let mut owned = find(graphs, &location, name, None).await?;
+    let location = thread.database.location.locate(&graphs.program)?;
+    let mut owned = graphs.find(&location, name, None).await?;
     // Nothing is copied for a checkpoint that does not exist.
     if owned.store.load(&owned.name, Some(at)).await?.is_none() {
         return Err(RunError::UnknownCheckpoint { thread: owned.name, checkpoint: at }.into());
@@ -62,8 +61,8 @@ pub(crate) async fn edit(args: EditArgs, graphs: &GraphSet) -> Result<Exit, Fail
     let EditArgs { update, node, thread } = args;
     let update = read_json("update", &update)?;
     let name = &thread.name;
-    let location = thread.database.location.locate(graphs.program())?;
-    let mut owned = find(graphs, &location, name, None).await?;
+    let location = thread.database.location.locate(&graphs.program)?;
+    let mut owned = graphs.find(&location, name, None).await?;
     owned.graph.check("update", &update)?;
     let nodes = owned.graph.nodes();
     if let Some(node) = node.as_deref().filter(|node| !node.starts_with("__")) {

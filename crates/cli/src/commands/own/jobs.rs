@@ -10,29 +10,23 @@ use crate::{
         },
         shared::Locate,
     },
-    commands::{
-        jobs,
-        own::run::check_key,
-        program_graphs::{Graphs, find},
-        schedules,
-    },
+    commands::{jobs, own::run::check_key, schedules},
     graphs::graph_set::GraphSet,
     output::exit::{Exit, Failure},
     session::{randomness::fresh_thread, stdin::read_json},
 };
 
-/// Sends, lists and changes jobs.
 pub(crate) async fn jobs(command: JobsCommand, graphs: &GraphSet) -> Result<Exit, Failure> {
     match command {
         JobsCommand::Run(args) => run(args, graphs).await,
         JobsCommand::Resume(args) => resume(args, graphs).await,
         JobsCommand::Answer(args) => answer(args, graphs).await,
-        JobsCommand::List(args) => jobs::list(args, graphs.program()).await,
-        JobsCommand::Retry(args) => jobs::retry(args, graphs.program()).await,
-        JobsCommand::Cancel(args) => jobs::cancel(args, graphs.program()).await,
+        JobsCommand::List(args) => jobs::list(args, &graphs.program).await,
+        JobsCommand::Retry(args) => jobs::retry(args, &graphs.program).await,
+        JobsCommand::Cancel(args) => jobs::cancel(args, &graphs.program).await,
         JobsCommand::Schedule(ScheduleCommand::Add(args)) => add(args, graphs).await,
         JobsCommand::Schedule(ScheduleCommand::Stored(command)) => {
-            schedules::change(command, graphs.program()).await
+            schedules::change(command, &graphs.program).await
         }
     }
 }
@@ -42,7 +36,7 @@ async fn run(args: JobRunArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let graph = graphs.named(graph.as_deref())?;
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
     graph.check("input", &input)?;
-    let location = order.database.location.clone().locate(graphs.program())?;
+    let location = order.database.location.clone().locate(&graphs.program)?;
     let options = location.queue_of_inputs()?;
     let named = thread.map(ThreadId::from);
     let store = location.open_own(named.as_ref(), trust).await?;
@@ -56,9 +50,9 @@ async fn run(args: JobRunArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
 
 async fn resume(args: JobResumeArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let JobResumeArgs { thread: name, send: SendArgs { order, trust } } = args;
-    let location = order.database.location.clone().locate(graphs.program())?;
+    let location = order.database.location.clone().locate(&graphs.program)?;
     let options = location.queue()?;
-    let owned = find(graphs, &location, &name, None).await?;
+    let owned = graphs.find(&location, &name, None).await?;
     location.open_own(Some(&owned.name), trust).await?;
     let queue = Jobs::open(options).await?;
     jobs::send(queue.resume(owned.graph.name(), &owned.name), &owned.name, &order).await
@@ -67,9 +61,9 @@ async fn resume(args: JobResumeArgs, graphs: &GraphSet) -> Result<Exit, Failure>
 async fn answer(args: JobAnswerArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let JobAnswerArgs { thread: name, question: key, value, send: SendArgs { order, trust } } = args;
     let value = read_json("answer", &value)?;
-    let location = order.database.location.clone().locate(graphs.program())?;
+    let location = order.database.location.clone().locate(&graphs.program)?;
     let options = location.queue_of_inputs()?;
-    let owned = find(graphs, &location, &name, None).await?;
+    let owned = graphs.find(&location, &name, None).await?;
     let snapshot = owned.open().state().await?;
     let interrupts: Vec<&Interrupt> = snapshot.interrupts().collect();
     check_key(&name, &key, &interrupts)?;
@@ -82,13 +76,12 @@ async fn answer(args: JobAnswerArgs, graphs: &GraphSet) -> Result<Exit, Failure>
     jobs::send(job, &owned.name, &order).await
 }
 
-/// Stores a schedule of a graph.
 async fn add(args: OwnScheduleAddArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnScheduleAddArgs { times, graph, input } = args;
     let graph = graphs.named(graph.as_deref())?;
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
     graph.check("input", &input)?;
-    let location = times.database.location.clone().locate(graphs.program())?;
+    let location = times.database.location.clone().locate(&graphs.program)?;
     // The threads of its jobs are new ones of this database.
     location.open_own(None, false).await?;
     schedules::add(times, graph.name(), &input, &location).await

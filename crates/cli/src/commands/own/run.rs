@@ -8,7 +8,6 @@ use crate::{
         own::{AnswerArgs, OwnResumeArgs, OwnRunArgs, OwnTurnArgs},
         shared::Locate,
     },
-    commands::program_graphs::{Graphs, find},
     config::location::Location,
     graphs::{any_thread::AnyThread, graph_set::GraphSet},
     output::{
@@ -23,7 +22,6 @@ use crate::{
     },
 };
 
-/// Runs a graph on an input.
 pub(crate) async fn run(args: OwnRunArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnRunArgs { graph, input, thread, from, new, discard, turn } = args;
     let graph = graphs.named(graph.as_deref())?;
@@ -34,7 +32,7 @@ pub(crate) async fn run(args: OwnRunArgs, graphs: &GraphSet) -> Result<Exit, Fai
     if is_unread {
         print_note("the piped input is not read; add `--input -` to read it");
     }
-    let location = turn.database.location.clone().locate(graphs.program())?;
+    let location = turn.database.location.clone().locate(&graphs.program)?;
     let is_fresh = thread.is_none();
     let named = thread.map(ThreadId::from);
     let (store, trusted) = location.open_to_run(named.as_ref(), turn.trust).await?;
@@ -59,9 +57,9 @@ pub(crate) async fn run(args: OwnRunArgs, graphs: &GraphSet) -> Result<Exit, Fai
 /// Resumes the pending tasks of a thread.
 pub(crate) async fn resume(args: OwnResumeArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnResumeArgs { thread: name, from, turn } = args;
-    let location = turn.database.location.clone().locate(graphs.program())?;
+    let location = turn.database.location.clone().locate(&graphs.program)?;
     let at = from.map(CheckpointId);
-    let owned = find(graphs, &location, &name, at).await?;
+    let owned = graphs.find(&location, &name, at).await?;
     let snapshot = owned.open_at(at).state().await?;
     if snapshot.next.is_empty() {
         let what = match at {
@@ -89,8 +87,8 @@ pub(crate) async fn resume(args: OwnResumeArgs, graphs: &GraphSet) -> Result<Exi
 pub(crate) async fn answer(args: AnswerArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let AnswerArgs { thread: name, key, value, turn } = args;
     let value = read_json("answer", &value)?;
-    let location = turn.database.location.clone().locate(graphs.program())?;
-    let owned = find(graphs, &location, &name, None).await?;
+    let location = turn.database.location.clone().locate(&graphs.program)?;
+    let owned = graphs.find(&location, &name, None).await?;
     let snapshot = owned.open().state().await?;
     check_key(&name, &key, &snapshot.interrupts().collect::<Vec<_>>())?;
     let (store, trusted) = location.open_to_run(Some(&owned.name), turn.trust).await?;

@@ -12,7 +12,6 @@ use crate::{
         shared::{DbArgs, Locate, ReplayedArgs, StateArgs},
     },
     commands::{
-        program_graphs::{Graphs, find, find_in},
         replay::{
             all::{Cases, Replayer},
             ended, named,
@@ -37,9 +36,9 @@ use crate::{
 /// Shows a thread at a checkpoint.
 pub(crate) async fn state(args: StateArgs<DbArgs>, graphs: &GraphSet) -> Result<Exit, Failure> {
     let (name, database) = (&args.thread.name, args.thread.database);
-    let location = database.location.locate(graphs.program())?;
+    let location = database.location.locate(&graphs.program)?;
     let at = args.at.map(CheckpointId);
-    let owned = find(graphs, &location, name, at).await?;
+    let owned = graphs.find(&location, name, at).await?;
     let snapshot = owned.open_at(at).state().await?;
     let AnySnapshot { values, next, tasks, checkpoint } = &snapshot;
     let Some(meta) = checkpoint else { return Err(location.unknown(name)) };
@@ -90,8 +89,8 @@ pub(crate) async fn draw(args: OwnDrawArgs, graphs: &GraphSet) -> Result<Exit, F
     let drawing = match &args.thread {
         None => graphs.named(args.graph.as_deref())?.drawing(),
         Some(name) => {
-            let location = args.location.locate(graphs.program())?;
-            let owned = find(graphs, &location, name, None).await?;
+            let location = args.location.locate(&graphs.program)?;
+            let owned = graphs.find(&location, name, None).await?;
             owned.open().drawing().await?
         }
     };
@@ -108,7 +107,7 @@ pub(crate) fn schema(args: &SchemaArgs, graphs: &GraphSet) -> Result<Exit, Failu
 pub(crate) async fn replay(args: OwnReplayArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnReplayArgs { cases, live, trust, database } = args;
     let ReplayedArgs { target, all, review: reviews, accept, from, to, strict } = cases;
-    let location = database.location.locate(graphs.program())?;
+    let location = database.location.locate(&graphs.program)?;
     if all || reviews || accept {
         let (is_own, is_text) = (|name: &str| graphs.has(name), target.is_some());
         if is_text && !trust {
@@ -119,7 +118,7 @@ pub(crate) async fn replay(args: OwnReplayArgs, graphs: &GraphSet) -> Result<Exi
         }
         let location = &location;
         let owned = async |store: Arc<dyn Checkpointer>, thread: &ThreadId| {
-            find_in(graphs, store, thread, None).await?.ok_or_else(|| location.unknown(thread.as_str()))
+            graphs.find_in(location, store, thread, None).await
         };
         let owned = &owned;
         let replay = |store: Arc<dyn Checkpointer>, thread: ThreadId| {
@@ -146,7 +145,7 @@ pub(crate) async fn replay(args: OwnReplayArgs, graphs: &GraphSet) -> Result<Exi
         };
     }
     let name = &named(target)?;
-    let mut owned = find(graphs, &location, name, None).await?;
+    let mut owned = graphs.find(&location, name, None).await?;
     // The nodes run, and what they do besides their recorded effects is done again.
     location.check_own(&*owned.store, &owned.name, trust).await?.begins_run()?;
     if !live.is_empty() {

@@ -6,10 +6,7 @@ use superstep::{ThreadId, worker::Jobs};
 
 use crate::{
     args::{jobs::WorkerArgs, shared::Locate},
-    commands::{
-        program_graphs::Graphs,
-        worker::{new_worker, work},
-    },
+    commands::worker::{new_worker, work},
     graphs::graph_set::GraphSet,
     output::exit::{Exit, Failure},
 };
@@ -17,7 +14,7 @@ use crate::{
 /// Runs jobs until a signal, or until none is due.
 pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let WorkerArgs { graphs: named, limit, runs, trust, quiet, location } = args;
-    let location = Arc::new(location.locate(graphs.program())?);
+    let location = Arc::new(location.locate(&graphs.program)?);
     let options = location.queue()?;
     let chosen = if named.is_empty() {
         graphs.all().to_vec()

@@ -23,9 +23,7 @@ use crate::{
     },
 };
 
-/// The threads to replay.
 pub(crate) enum Cases {
-    /// All threads of a database.
     Database(Arc<dyn Checkpointer>),
     /// The texts of threads.
     Files(Vec<PathBuf>),
@@ -151,7 +149,6 @@ async fn sorted(store: &dyn Checkpointer) -> Result<Vec<(ThreadId, Option<String
     Ok(threads)
 }
 
-/// Returns the failure of a strict replay.
 pub(super) fn incomplete_failure(n: usize) -> Failure {
     let s = if n == 1 { "" } else { "s" };
     let message = format!("{n} thread{s} not replayed completely, which `--strict` requires");

@@ -121,7 +121,6 @@ fn show(
     print(&text_of(replayed, &accepting(location, None, name)))
 }
 
-/// Returns the exit code of a replay.
 pub(crate) fn ended(name: &str, replayed: &Replayed, strict: bool) -> Result<Exit, Failure> {
     if replayed.divergence.is_some() {
         return Ok(Exit::Diverged);

@@ -42,7 +42,6 @@ pub(super) struct Turns<'a> {
     pub(super) live_model: bool,
     pub(super) live_tools: bool,
     pub(super) current_tools: bool,
-    /// The MCP servers of all turns.
     pub(super) servers: Arc<mcp::Pool>,
 }
 
@@ -262,7 +261,6 @@ impl Turns<'_> {
     }
 }
 
-/// Returns the replay of a section.
 fn replay(setup: &Setup<'_>, thread: &ThreadId, section: &Section) -> Replay<AgentState> {
     let mut replay = setup.agent.graph().thread(thread).replay();
     if let Some(from) = section.from {

@@ -31,7 +31,6 @@ use crate::{
     },
 };
 
-/// The inputs of a setup.
 #[derive(Clone, Copy)]
 pub(super) struct Steps<'a> {
     pub(super) location: &'a Location,
@@ -71,7 +70,6 @@ impl Steps<'_> {
         }
     }
 
-    /// Returns the folder of the tools.
     pub(super) fn folder(&self, stored: &StoredSettings) -> Result<PathBuf, Failure> {
         match self.location.cwd_of(stored) {
             // Nothing is done in it, so it may be a folder of another machine.

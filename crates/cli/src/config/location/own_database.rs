@@ -97,10 +97,8 @@ impl Location {
     #[cfg(feature = "postgres")]
     pub(crate) fn queue(&self) -> Result<PostgresOptions, Failure> {
         self.server_options().cloned().ok_or_else(|| {
-            let named = match self.has_own_db() {
-                true => format!(", and `{}` is a file", self.db()),
-                false => String::new(),
-            };
+            let named =
+                if self.has_own_db() { format!(", and `{}` is a file", self.db()) } else { String::new() };
             Failure::usage(format!(
                 "jobs need a PostgreSQL database{named}; name its URL, `postgres://...`, with `--db` or the variable `SUPERSTEP_DB`"
             ))
