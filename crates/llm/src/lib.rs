@@ -53,7 +53,7 @@ pub use tools::{
 /// Items shared with the other crates of superstep. Not for other use.
 #[doc(hidden)]
 pub mod internal {
-    pub use crate::extras::hash_of;
+    pub use crate::messages::extras::hash_of;
 }
 
 /// Calls of tools: their arguments, their order, and questions to the user.
