@@ -48,7 +48,8 @@ pub struct Reply {
     /// The structured reply; `None` if there is no schema, or no matching reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// The outcome of the turn; after the end of the model, or in between for a turn that can be resumed.
+    /// The outcome of the turn. [`Stopped`](AgentOutcome::Stopped), [`AwaitingApproval`](AgentOutcome::AwaitingApproval) and
+    /// [`AwaitingAnswer`](AgentOutcome::AwaitingAnswer) are those of a turn that can be resumed.
     pub outcome: AgentOutcome,
     /// Tokens of the turn, as reported by the provider.
     pub usage: Usage,
@@ -94,7 +95,8 @@ impl<S: HasAgent> From<Outcome<S>> for Reply {
         let AgentState { final_reply: text, output, outcome, usage, .. } = state;
         let (checkpoint, interrupts) = (end.checkpoint, end.interrupts);
         let outcome = match (end.status, outcome) {
-            (Status::Completed, Some(outcome)) => outcome,
+            // A graph of your own may end a turn without one.
+            (Status::Completed, outcome) => outcome.unwrap_or(AgentOutcome::Completed),
             _ if interrupts.iter().any(is_approval) => AgentOutcome::AwaitingApproval,
             _ if !interrupts.is_empty() => AgentOutcome::AwaitingAnswer,
             _ => AgentOutcome::Stopped,

@@ -66,21 +66,18 @@ fn list(workspace: &Workspace, args: &ListFiles, stop: &CancellationToken) -> Re
         }
         lines.push(line(workspace, &item));
     }
-    let [unreadable, mut ignored] = walk.omitted();
+    let omitted = walk.omitted(!lines.is_empty());
     if lines.is_empty() {
         lines.push(match &args.glob {
             Some(glob) => format!("[no file in '{}' matches `{glob}`]", start.shown),
             None => format!("[no files in '{}']", start.shown),
         });
-    } else {
-        // The tool's description says it.
-        ignored = None;
     }
     if more {
         let bound = grouped(MAX_ENTRIES as u64);
         lines.push(format!("[stopped at {bound} files: narrow it with `path` or `glob`]"));
     }
-    lines.extend(omitted::note("listed", [unreadable, ignored]));
+    lines.extend(omitted::note("listed", omitted));
     Ok(lines.join("\n"))
 }
 

@@ -100,7 +100,7 @@ fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -
                 break;
             }
         }
-        omitted = walk.omitted();
+        omitted = walk.omitted(!hunt.lines.is_empty());
     } else {
         let (_, metadata) = workspace.open_file(&start)?;
         hunt.file(&start)?;
@@ -183,16 +183,13 @@ impl<'a> SearchRun<'a> {
         outcome.map(|()| true)
     }
 
-    fn finish(mut self, start: &Found, [unreadable, mut ignored]: [Option<String>; 2]) -> String {
+    fn finish(mut self, start: &Found, [unreadable, ignored]: [Option<String>; 2]) -> String {
         if self.lines.is_empty() {
             self.lines.push(format!(
                 "[no match in {} text files of '{}']",
                 grouped(self.searched),
                 start.shown
             ));
-        } else {
-            // The tool's description says it.
-            ignored = None;
         }
         if self.more {
             self.lines

@@ -230,13 +230,16 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Describes what the rules and the permissions exclude.
-    pub(crate) fn omitted(&self) -> [Option<String>; 2] {
+    /// Describes the directories that cannot be read, and, if nothing else `is_found`, what the rules exclude: the descriptions of the
+    /// tools say that they leave it out.
+    pub(crate) fn omitted(&self, is_found: bool) -> [Option<String>; 2] {
         let mut unreadable = Names::default();
         self.unreadable.iter().for_each(|dir| unreadable.push(self.workspace.show(dir)));
         let ignored =
             self.ignored.described("entry that .gitignore excludes", "entries that .gitignore excludes");
-        [unreadable.described("directory that cannot be read", "directories that cannot be read"), ignored]
+        let unreadable =
+            unreadable.described("directory that cannot be read", "directories that cannot be read");
+        [unreadable, ignored.filter(|_| !is_found)]
     }
 
     fn is_ignored(&self, entry: &Entry) -> bool {
