@@ -38,7 +38,11 @@ async fn assert_found(place: &Place, thread: &str, what: &str) {
 }
 
 async fn head(place: &Place, thread: &str) -> u64 {
-    let history = place.run(&["history", thread, "--json"]).await.ok().lines();
+    head_of(&place.run(&["history", thread, "--json"]).await.ok())
+}
+
+fn head_of(history: &Ran) -> u64 {
+    let history = history.lines();
     history.iter().map(|checkpoint| checkpoint["id"].as_u64().unwrap()).max().unwrap()
 }
 
@@ -101,6 +105,43 @@ async fn a_thread_without_its_end_is_refused_also_if_it_is_encrypted() {
         run(&["run", "digest", "--thread", "d"]).await.ok();
         run(&["db", "check"]).await.ok();
     }
+}
+
+#[tokio::test]
+async fn what_shows_or_edits_a_thread_says_that_it_was_set_back() {
+    let place = Place::new();
+    place.own(&["run", "digest", "--thread", "d"]).await.ok();
+    let read = || fs::read(place.database()).unwrap();
+    let before = read();
+    let first = head_of(&place.own(&["history", "d", "--json"]).await.ok());
+    // Nothing was run since.
+    for args in [&["edit", "d", "--update", "{}"][..], &["fork", "d", "--at", &first.to_string()]] {
+        place.own(args).await.ok();
+        let last = head_of(&place.own(&["history", "d", "--json"]).await.ok());
+        let newest = read();
+        fs::write(place.database(), &before).unwrap();
+        let note = format!(
+            "checkpoint {last} in `{}`, was set back",
+            place.database().canonicalize().unwrap().display()
+        );
+        for args in [
+            &["state", "d"][..],
+            &["history", "d"],
+            &["draw", "--thread", "d"],
+            &["edit", "d", "--update", "{}"],
+        ] {
+            let shown = place.own(args).await;
+            assert_eq!((shown.code, shown.stderr.contains(&note)), (Some(0), true), "{args:?}: {shown:?}");
+        }
+        fs::write(place.database(), newest).unwrap();
+        assert_eq!(place.own(&["state", "d"]).await.stderr, "");
+    }
+    place.own(&["run", "digest", "--thread", "d", "--trust"]).await.ok();
+    turn(&place, &["--thread", "t", "one"]).await.ok();
+    let before = read();
+    turn(&place, &["--thread", "t", "two"]).await.ok();
+    fs::write(place.database(), before).unwrap();
+    assert!(place.run(&["state", "t"]).await.stderr.contains("was set back"));
 }
 
 /// The other threads of the database are as they were.

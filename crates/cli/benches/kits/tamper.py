@@ -18,7 +18,8 @@ COLUMNS = ["key", "parent", "source", "created_ms", "control", "metadata", "pare
 
 
 class Superstep(MemoryAdapter):
-    """A thread whose records are checkpoints with a note each. What counts is whether `state` and `history` read it.
+    """A thread whose records are checkpoints with a note each. What counts is whether `state` and `history` read it without a
+    note that it is not as the user's last command left it.
 
     Who edits the file also corrects the checksums and the counts of the thread, which have no secret, with `informed`.
     """
@@ -167,6 +168,9 @@ class Superstep(MemoryAdapter):
             read = self.ran(command, "victim", "--json")
             if read.returncode != 0:
                 self.verify_detail = read.stderr.strip().splitlines()[0]
+                return False
+            if "which your last run left at" in read.stderr:
+                self.verify_detail = read.stderr.strip()
                 return False
         return True
 

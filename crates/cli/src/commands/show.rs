@@ -46,7 +46,7 @@ use crate::{
 /// Shows the checkpoints of a thread: as a tree, or newest first as JSON.
 pub(crate) async fn history<L: Locate>(args: HistoryArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
     let HistoryArgs { limit, thread: ThreadArgs { name, database: DatabaseArgs { location, json } } } = args;
-    let found = graphs.find(&location.locate(&graphs.program)?, &name, None).await?;
+    let found = graphs.find_to_show(&location.locate(&graphs.program)?, &name, None).await?;
     found.open().check_owner().await?;
     let Owned { graph, store, name: thread, .. } = &found;
     let checkpoints = store.history(thread, History { limit, ..History::default() }).await?;
@@ -75,6 +75,7 @@ pub(crate) async fn state(args: StateArgs<LocationArgs>) -> Result<Exit, Failure
     let location = args.thread.database.location.locate(AGENT)?;
     let store = location.existing(&args.thread.name)?;
     let thread = ThreadId::from(args.thread.name.as_str());
+    location.note_set_back(&*store, &thread).await;
     let at = args.at.map(CheckpointId);
     let snapshot = if Dreams::is_thread(&thread) {
         let graph = Dreams::inspection_graph().with_checkpointer(store);
@@ -122,7 +123,7 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
         Some(name) => {
             let location = args.location.locate(AGENT)?;
             let graphs = agent_graphs(AGENT)?;
-            let Owned { graph, store, name, options } = graphs.find(&location, name, None).await?;
+            let Owned { graph, store, name, options } = graphs.find_to_show(&location, name, None).await?;
             if Dreams::is_thread(&name) {
                 graph.open(store, options).drawing().await?
             } else {

@@ -48,7 +48,7 @@ const PAGE: usize = 100;
 pub(crate) async fn watch<L: Locate>(args: ThreadArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
     let ThreadArgs { name, database: DatabaseArgs { location, json } } = args;
     let location = location.locate(&graphs.program)?;
-    let found = graphs.find(&location, &name, None).await?;
+    let found = graphs.find_to_show(&location, &name, None).await?;
     found.open().check_owner().await?;
     let Owned { graph, store, name: thread, .. } = &found;
     let cancel = CancellationToken::new();

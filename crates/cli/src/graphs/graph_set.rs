@@ -91,7 +91,22 @@ impl GraphSet {
         })
     }
 
-    /// Finds a thread in the database of a command, to inspect it.
+    /// Finds a thread in the database of a command to show it, with a note if it was set back.
+    ///
+    /// # Errors
+    /// The thread does not exist, or belongs to another graph.
+    pub(crate) async fn find_to_show(
+        &self,
+        location: &Location,
+        name: &str,
+        at: Option<CheckpointId>,
+    ) -> Result<Owned<'_>, Failure> {
+        let owned = self.find(location, name, at).await?;
+        location.note_set_back(&*owned.store, &owned.name).await;
+        Ok(owned)
+    }
+
+    /// Finds a thread in the database of a command.
     ///
     /// # Errors
     /// The thread does not exist, or belongs to another graph.

@@ -28,6 +28,7 @@ pub(crate) async fn fork(args: ForkArgs, graphs: &GraphSet) -> Result<Exit, Fail
     if owned.store.load(&owned.name, Some(at)).await?.is_none() {
         return Err(RunError::UnknownCheckpoint { thread: owned.name, checkpoint: at }.into());
     }
+    let is_set_back = location.note_set_back(&*owned.store, &owned.name).await;
     owned.store = location.open()?;
     let forked = match &new {
         None => owned.open().fork(at).await?,
@@ -45,6 +46,9 @@ pub(crate) async fn fork(args: ForkArgs, graphs: &GraphSet) -> Result<Exit, Fail
             }
         }
     };
+    if new.is_none() && !is_set_back {
+        location.anchor(&*owned.store, &owned.name, &Ok(Exit::Ok)).await;
+    }
     let target = new.as_ref().unwrap_or(name);
     if thread.database.json {
         return print(&lines([json!({ "thread": target, "from": name, "at": at, "checkpoint": forked })]));
@@ -78,8 +82,12 @@ pub(crate) async fn edit(args: EditArgs, graphs: &GraphSet) -> Result<Exit, Fail
             )));
         }
     }
+    let is_set_back = location.note_set_back(&*owned.store, &owned.name).await;
     owned.store = location.open()?;
     let checkpoint = owned.open().update(AsNode::from(node.as_deref()), &update).await?;
+    if !is_set_back {
+        location.anchor(&*owned.store, &owned.name, &Ok(Exit::Ok)).await;
+    }
     let next = owned.open().state().await?.next;
     if thread.database.json {
         return print(&lines([json!({ "thread": name, "checkpoint": checkpoint, "next": next })]));

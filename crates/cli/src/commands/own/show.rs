@@ -38,7 +38,7 @@ pub(crate) async fn state(args: StateArgs<DbArgs>, graphs: &GraphSet) -> Result<
     let (name, database) = (&args.thread.name, args.thread.database);
     let location = database.location.locate(&graphs.program)?;
     let at = args.at.map(CheckpointId);
-    let owned = graphs.find(&location, name, at).await?;
+    let owned = graphs.find_to_show(&location, name, at).await?;
     let snapshot = owned.open_at(at).state().await?;
     let AnySnapshot { values, next, tasks, checkpoint } = &snapshot;
     let Some(meta) = checkpoint else { return Err(location.unknown(name)) };
@@ -90,7 +90,7 @@ pub(crate) async fn draw(args: OwnDrawArgs, graphs: &GraphSet) -> Result<Exit, F
         None => graphs.named(args.graph.as_deref())?.drawing(),
         Some(name) => {
             let location = args.location.locate(&graphs.program)?;
-            let owned = graphs.find(&location, name, None).await?;
+            let owned = graphs.find_to_show(&location, name, None).await?;
             owned.open().drawing().await?
         }
     };
@@ -145,7 +145,7 @@ pub(crate) async fn replay(args: OwnReplayArgs, graphs: &GraphSet) -> Result<Exi
         };
     }
     let name = &named(target)?;
-    let mut owned = graphs.find(&location, name, None).await?;
+    let mut owned = graphs.find_to_show(&location, name, None).await?;
     // The nodes run, and what they do besides their recorded effects is done again.
     location.check_own(&*owned.store, &owned.name, trust).await?.begins_run()?;
     if !live.is_empty() {

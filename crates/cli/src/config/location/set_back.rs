@@ -48,6 +48,23 @@ impl Location {
         }
     }
 
+    /// Prints a note if the thread is neither as the user's last run left it nor newer, and returns whether it did.
+    pub(crate) async fn note_set_back(&self, store: &dyn Checkpointer, thread: &ThreadId) -> bool {
+        let found = match self.decided(thread) {
+            Ok(decided) => self.set_back(store, thread, &decided).await,
+            Err(failure) => Err(failure),
+        };
+        match found {
+            Ok(None) => return false,
+            Ok(Some(what)) => print_note(&format!(
+                "{what}; accept it as it is with `{}`",
+                self.command("db", &["check", "--trust"])
+            )),
+            Err(failure) => print_note(&failure.message),
+        }
+        true
+    }
+
     /// Stores the anchor of a thread at the end of a run, unless the run was refused. The run does not fail if it cannot be stored.
     pub(crate) async fn anchor(
         &self,
