@@ -1,0 +1,177 @@
+//! The entries of an object, and a view of them with the writes of one request.
+//!
+//! Start at [`View`].
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use superstep_checkpoint::{
+    CheckpointError, CheckpointId,
+    internal::{Cell, row_sum},
+};
+
+/// The entries of an object: a virtual object of Restate, or a map.
+///
+/// The requests that reach it depend on the requests to the [`View`] alone, because Restate compares them in a replay.
+pub(crate) trait Kv: Send {
+    /// Returns the values of some entries, in their order; `None` for those that do not exist.
+    fn get_all(
+        &mut self,
+        keys: Vec<String>,
+    ) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>>;
+
+    /// Returns the names of all entries.
+    fn keys(&mut self) -> BoxFuture<'_, Result<Vec<String>, CheckpointError>>;
+
+    /// Sets an entry, or deletes it.
+    fn set(&mut self, key: String, value: Option<Bytes>);
+}
+
+/// A text of an entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    text: Bytes,
+    /// The checksum fits.
+    pub(crate) is_intact: bool,
+}
+
+impl Entry {
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+/// The length of a checksum.
+const SUM: usize = 16;
+
+/// Returns the value of an entry: the checksum of its name and text, then the text.
+fn sealed(key: &str, text: &str) -> Bytes {
+    format!("{:016x}{text}", sum(key, text.as_bytes())).into()
+}
+
+fn opened(key: &str, value: &Bytes) -> Entry {
+    let (own, text) = value.split_at(value.len().min(SUM));
+    let is_intact = own == format!("{:016x}", sum(key, text)).as_bytes();
+    Entry { text: value.slice(own.len()..), is_intact }
+}
+
+fn sum(key: &str, text: &[u8]) -> i64 {
+    row_sum(&[Cell::Text(key.as_bytes()), Cell::Text(text)])
+}
+
+/// The entries of an object with the writes of the present request, which reach the object together or not at all.
+///
+/// Small entries that were read or written are remembered, so that a run reads the head of its thread once. Updates and snapshots
+/// are not.
+pub(crate) struct View<'a> {
+    kv: &'a mut dyn Kv,
+    known: HashMap<String, Option<Entry>>,
+    /// In the order of their names, so that equal requests make equal writes.
+    staged: BTreeMap<String, Option<String>>,
+}
+
+impl<'a> View<'a> {
+    /// Creates a view without knowledge of the entries.
+    pub(crate) fn new(kv: &'a mut dyn Kv) -> Self {
+        Self { kv, known: HashMap::new(), staged: BTreeMap::new() }
+    }
+
+    pub(crate) async fn get(&mut self, key: String) -> Result<Option<Entry>, CheckpointError> {
+        Ok(self.get_all(vec![key]).await?.pop().flatten())
+    }
+
+    pub(crate) async fn get_all(&mut self, keys: Vec<String>) -> Result<Vec<Option<Entry>>, CheckpointError> {
+        let unknown: Vec<String> = keys.iter().filter(|key| self.here(key).is_none()).cloned().collect();
+        let mut found = HashMap::new();
+        if !unknown.is_empty() {
+            let values = self.kv.get_all(unknown.clone()).await?;
+            for (key, value) in unknown.into_iter().zip(values) {
+                let entry = value.map(|value| opened(&key, &value));
+                if is_small(&key) {
+                    self.known.insert(key.clone(), entry.clone());
+                }
+                found.insert(key, entry);
+            }
+        }
+        Ok(keys.iter().map(|key| self.here(key).or_else(|| found.get(key).cloned()).flatten()).collect())
+    }
+
+    /// Returns an entry that needs no request: one that was written by this request, or is remembered.
+    fn here(&self, key: &str) -> Option<Option<Entry>> {
+        let staged = self.staged.get(key).map(|text| {
+            text.as_ref().map(|text| Entry { text: Bytes::copy_from_slice(text.as_bytes()), is_intact: true })
+        });
+        staged.or_else(|| self.known.get(key).cloned())
+    }
+
+    /// Returns the names of all entries.
+    pub(crate) async fn keys(&mut self) -> Result<Vec<String>, CheckpointError> {
+        let mut keys = self.kv.keys().await?;
+        keys.retain(|key| !self.staged.contains_key(key));
+        keys.extend(self.staged.iter().filter(|(_, text)| text.is_some()).map(|(key, _)| key.clone()));
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    pub(crate) fn set(&mut self, key: String, text: String) {
+        self.staged.insert(key, Some(text));
+    }
+
+    pub(crate) fn clear(&mut self, key: String) {
+        self.staged.insert(key, None);
+    }
+
+    /// Ends a request: writes if it succeeded.
+    pub(crate) fn end<T>(&mut self, done: Result<T, CheckpointError>) -> Result<T, CheckpointError> {
+        let staged = std::mem::take(&mut self.staged);
+        if done.is_ok() {
+            for (key, text) in staged {
+                let value = text.map(|text| sealed(&key, &text));
+                if is_small(&key) {
+                    self.known.insert(key.clone(), value.as_ref().map(|value| opened(&key, value)));
+                }
+                self.kv.set(key, value);
+            }
+        }
+        done
+    }
+
+    /// Forgets what only checkpoints before this one have.
+    pub(crate) fn forget_before(&mut self, id: CheckpointId) {
+        let is_old = |key: &str| {
+            let number = key.get(1..).unwrap_or_default();
+            let end = number.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(number.len());
+            !key.starts_with('i') && number[..end].parse().is_ok_and(|number: u64| number < id.0)
+        };
+        self.known.retain(|key, _| !is_old(key));
+    }
+}
+
+fn is_small(key: &str) -> bool {
+    !key.starts_with(['u', 's'])
+}
+
+/// Entries in memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MemoryKv(pub(crate) BTreeMap<String, Bytes>);
+
+impl Kv for MemoryKv {
+    fn get_all(
+        &mut self,
+        keys: Vec<String>,
+    ) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>> {
+        Box::pin(async move { Ok(keys.iter().map(|key| self.0.get(key).cloned()).collect()) })
+    }
+
+    fn keys(&mut self) -> BoxFuture<'_, Result<Vec<String>, CheckpointError>> {
+        Box::pin(async { Ok(self.0.keys().cloned().collect()) })
+    }
+
+    fn set(&mut self, key: String, value: Option<Bytes>) {
+        match value {
+            Some(value) => self.0.insert(key, value),
+            None => self.0.remove(&key),
+        };
+    }
+}
