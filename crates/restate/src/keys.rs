@@ -94,6 +94,11 @@ impl<'a> Keys<'a> {
     }
 }
 
+/// Returns whether a thread is in the object beside that of its root: an inbox, which others write during a run, or the data keys.
+pub(crate) fn is_beside(thread: &ThreadId) -> bool {
+    thread.as_str().split(SEPARATOR).nth(1).is_some_and(|segment| segment.starts_with('$'))
+}
+
 /// Returns the part of a thread's name below the root that ends the name of an entry.
 fn path_of(key: &str) -> &str {
     key.find(SEPARATOR).map_or("", |at| &key[at..])

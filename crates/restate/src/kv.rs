@@ -16,10 +16,7 @@ use superstep_checkpoint::{
 /// The requests that reach it depend on the requests to the [`View`] alone, because Restate compares them in a replay.
 pub(crate) trait Kv: Send {
     /// Returns the values of some entries, in their order; `None` for those that do not exist.
-    fn get_all(
-        &mut self,
-        keys: Vec<String>,
-    ) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>>;
+    fn get_all(&mut self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>>;
 
     /// Returns the names of all entries.
     fn keys(&mut self) -> BoxFuture<'_, Result<Vec<String>, CheckpointError>>;
@@ -60,21 +57,41 @@ fn sum(key: &str, text: &[u8]) -> i64 {
     row_sum(&[Cell::Text(key.as_bytes()), Cell::Text(text)])
 }
 
-/// The entries of an object with the writes of the present request, which reach the object together or not at all.
+/// What is known of the entries of an object from one request to the next, so that a run reads the head of its thread once.
 ///
-/// Small entries that were read or written are remembered, so that a run reads the head of its thread once. Updates and snapshots
-/// are not.
+/// Updates and snapshots are not remembered.
+#[derive(Debug, Default)]
+pub(crate) struct Memory(HashMap<String, Option<Entry>>);
+
+impl Memory {
+    fn learn(&mut self, key: &str, entry: Option<Entry>) {
+        if !key.starts_with(['u', 's']) {
+            self.0.insert(key.to_owned(), entry);
+        }
+    }
+
+    /// Forgets what only checkpoints before this one have.
+    pub(crate) fn forget_before(&mut self, id: CheckpointId) {
+        let is_old = |key: &str| {
+            let number = key.get(1..).unwrap_or_default();
+            let end = number.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(number.len());
+            !key.starts_with('i') && number[..end].parse().is_ok_and(|number: u64| number < id.0)
+        };
+        self.0.retain(|key, _| !is_old(key));
+    }
+}
+
+/// The entries of an object with the writes of one request, which reach the object together or not at all.
 pub(crate) struct View<'a> {
     kv: &'a mut dyn Kv,
-    known: HashMap<String, Option<Entry>>,
+    pub(crate) memory: &'a mut Memory,
     /// In the order of their names, so that equal requests make equal writes.
     staged: BTreeMap<String, Option<String>>,
 }
 
 impl<'a> View<'a> {
-    /// Creates a view without knowledge of the entries.
-    pub(crate) fn new(kv: &'a mut dyn Kv) -> Self {
-        Self { kv, known: HashMap::new(), staged: BTreeMap::new() }
+    pub(crate) fn new(kv: &'a mut dyn Kv, memory: &'a mut Memory) -> Self {
+        Self { kv, memory, staged: BTreeMap::new() }
     }
 
     pub(crate) async fn get(&mut self, key: String) -> Result<Option<Entry>, CheckpointError> {
@@ -88,24 +105,22 @@ impl<'a> View<'a> {
             let values = self.kv.get_all(unknown.clone()).await?;
             for (key, value) in unknown.into_iter().zip(values) {
                 let entry = value.map(|value| opened(&key, &value));
-                if is_small(&key) {
-                    self.known.insert(key.clone(), entry.clone());
-                }
+                self.memory.learn(&key, entry.clone());
                 found.insert(key, entry);
             }
         }
         Ok(keys.iter().map(|key| self.here(key).or_else(|| found.get(key).cloned()).flatten()).collect())
     }
 
-    /// Returns an entry that needs no request: one that was written by this request, or is remembered.
+    /// Returns an entry that needs no request: one that this request wrote, or that is remembered.
     fn here(&self, key: &str) -> Option<Option<Entry>> {
         let staged = self.staged.get(key).map(|text| {
             text.as_ref().map(|text| Entry { text: Bytes::copy_from_slice(text.as_bytes()), is_intact: true })
         });
-        staged.or_else(|| self.known.get(key).cloned())
+        staged.or_else(|| self.memory.0.get(key).cloned())
     }
 
-    /// Returns the names of all entries.
+    /// Returns the names of all entries, in order.
     pub(crate) async fn keys(&mut self) -> Result<Vec<String>, CheckpointError> {
         let mut keys = self.kv.keys().await?;
         keys.retain(|key| !self.staged.contains_key(key));
@@ -122,45 +137,24 @@ impl<'a> View<'a> {
         self.staged.insert(key, None);
     }
 
-    /// Ends a request: writes if it succeeded.
-    pub(crate) fn end<T>(&mut self, done: Result<T, CheckpointError>) -> Result<T, CheckpointError> {
-        let staged = std::mem::take(&mut self.staged);
-        if done.is_ok() {
-            for (key, text) in staged {
-                let value = text.map(|text| sealed(&key, &text));
-                if is_small(&key) {
-                    self.known.insert(key.clone(), value.as_ref().map(|value| opened(&key, value)));
-                }
-                self.kv.set(key, value);
-            }
+    /// Writes what was set and cleared.
+    pub(crate) fn write(self) {
+        for (key, text) in self.staged {
+            let value = text.map(|text| sealed(&key, &text));
+            self.memory.learn(&key, value.as_ref().map(|value| opened(&key, value)));
+            self.kv.set(key, value);
         }
-        done
     }
-
-    /// Forgets what only checkpoints before this one have.
-    pub(crate) fn forget_before(&mut self, id: CheckpointId) {
-        let is_old = |key: &str| {
-            let number = key.get(1..).unwrap_or_default();
-            let end = number.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(number.len());
-            !key.starts_with('i') && number[..end].parse().is_ok_and(|number: u64| number < id.0)
-        };
-        self.known.retain(|key, _| !is_old(key));
-    }
-}
-
-fn is_small(key: &str) -> bool {
-    !key.starts_with(['u', 's'])
 }
 
 /// Entries in memory.
+#[cfg(test)]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryKv(pub(crate) BTreeMap<String, Bytes>);
 
+#[cfg(test)]
 impl Kv for MemoryKv {
-    fn get_all(
-        &mut self,
-        keys: Vec<String>,
-    ) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>> {
+    fn get_all(&mut self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>> {
         Box::pin(async move { Ok(keys.iter().map(|key| self.0.get(key).cloned()).collect()) })
     }
 

@@ -12,7 +12,7 @@ use superstep_checkpoint::{CheckpointError, CheckpointMeta, History, Lease, Thre
 
 use crate::{
     keys::Keys,
-    kv::{MemoryKv, View},
+    kv::{Memory, MemoryKv},
     request::{Reply, Request},
     requests::{Names, Objects},
     storage::serve,
@@ -20,7 +20,7 @@ use crate::{
 
 /// The entries of objects by the name of their root thread.
 #[derive(Debug, Default)]
-pub struct MemoryObjects {
+pub(crate) struct MemoryObjects {
     objects: Mutex<BTreeMap<ThreadId, MemoryKv>>,
     leases: Arc<Mutex<HashSet<ThreadId>>>,
 }
@@ -35,7 +35,9 @@ impl MemoryObjects {
         let mut objects = self.lock();
         let kv = objects.entry(root).or_default();
         // Nothing in memory is waited for.
-        serve(&mut View::new(kv), &"memory", request).now_or_never().expect("entries in memory are ready")
+        serve(kv, &mut Memory::default(), &"memory", request)
+            .now_or_never()
+            .expect("entries in memory are ready")
     }
 }
 
@@ -47,8 +49,11 @@ impl Objects for MemoryObjects {
     fn lease(&self, thread: &ThreadId) -> BoxFuture<'static, Result<Lease, CheckpointError>> {
         let (leases, thread) = (self.leases.clone(), thread.clone());
         let is_free = leases.lock().unwrap_or_else(PoisonError::into_inner).insert(thread.clone());
-        let leased =
-            if is_free { Ok(Lease::new(Guard(leases, thread))) } else { Err(CheckpointError::Busy { thread }) };
+        let leased = if is_free {
+            Ok(Lease::new(Guard(leases, thread)))
+        } else {
+            Err(CheckpointError::Busy { thread })
+        };
         Box::pin(std::future::ready(leased))
     }
 
@@ -108,4 +113,18 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use superstep_testing::conformance;
+
+    use super::*;
+    use crate::requests::Requests;
+
+    conformance!(
+        checkpointer memory,
+        place = Some(Arc::<MemoryObjects>::default()),
+        open = async |objects: &Arc<MemoryObjects>| Requests(objects.clone()),
+    );
 }

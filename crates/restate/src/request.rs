@@ -106,12 +106,7 @@ impl Request {
 
     pub(crate) fn effects(new: NewRecord) -> Self {
         let NewRecord { task, text } = new;
-        Self::Effects {
-            thread: task.thread,
-            checkpoint: task.checkpoint,
-            slot: task.slot,
-            record: raw(text),
-        }
+        Self::Effects { thread: task.thread, checkpoint: task.checkpoint, slot: task.slot, record: raw(text) }
     }
 
     pub(crate) fn prune(

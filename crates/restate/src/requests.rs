@@ -173,9 +173,8 @@ impl<O: Objects> Checkpointer for Requests<O> {
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
         Box::pin(async {
             let mut found = self.0.heads().await?;
-            found.sort_by(|(a, one), (b, other)| {
-                other.created_ms.cmp(&one.created_ms).then_with(|| a.cmp(b))
-            });
+            found
+                .sort_by(|(a, one), (b, other)| other.created_ms.cmp(&one.created_ms).then_with(|| a.cmp(b)));
             Ok(found)
         })
     }

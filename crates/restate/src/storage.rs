@@ -19,7 +19,7 @@ use superstep_checkpoint::{
 
 use crate::{
     keys::{GENERATION, Keys},
-    kv::View,
+    kv::{Kv, Memory, View},
     request::{Reply, Request},
 };
 
@@ -126,12 +126,14 @@ impl<'v> Stored<'v, '_> {
 
 /// Serves a request about a thread of the object, whose writes reach the object together.
 pub(crate) async fn serve(
-    view: &mut View<'_>,
+    kv: &mut dyn Kv,
+    memory: &mut Memory,
     place: &(dyn fmt::Display + Sync),
     request: Request,
 ) -> Result<Reply, CheckpointError> {
     let thread = request.thread().clone();
-    let mut stored = Stored { view, name: &thread, keys: Keys::of(&thread), place };
+    let mut view = View::new(kv, memory);
+    let mut stored = Stored { view: &mut view, name: &thread, keys: Keys::of(&thread), place };
     let reply = match request {
         Request::Commit { expected, commits, .. } => {
             stored.commit_all(expected, &commits).await.map(Reply::Id)
@@ -161,5 +163,8 @@ pub(crate) async fn serve(
             })
         }
     };
-    view.end(reply)
+    if reply.is_ok() {
+        view.write();
+    }
+    reply
 }

@@ -63,7 +63,11 @@ impl<'v> Stored<'v, '_> {
             };
         };
         let meta = self.decoded(from, &entry)?;
-        let ids = if depth == Depth::Path { meta.path.iter().rev().map(CheckpointId).collect() } else { vec![from] };
+        let ids = if depth == Depth::Path {
+            meta.path.iter().rev().map(CheckpointId).collect()
+        } else {
+            vec![from]
+        };
         let mut path = PathReader::new(self.thread(), self.thread().meta(&row(from, &meta))?, depth);
         let oldest = *ids.last().expect("a path ends at its checkpoint");
         let mut keys: Vec<String> = ids.iter().map(|id| self.keys.updates(*id)).collect();
@@ -114,8 +118,7 @@ impl<'v> Stored<'v, '_> {
         let mut newest = reader.newest().map_or(head.head.0, |id| id.0);
         while !reader.is_full() && newest > 0 {
             let page = reader.page(PAGE) as u64;
-            let ids: Vec<_> =
-                (newest.saturating_sub(page) + 1..=newest).rev().map(CheckpointId).collect();
+            let ids: Vec<_> = (newest.saturating_sub(page) + 1..=newest).rev().map(CheckpointId).collect();
             let keys = ids.iter().map(|id| self.keys.meta(*id)).collect();
             for (id, entry) in ids.iter().zip(self.view.get_all(keys).await?) {
                 let Some(entry) = entry.filter(|_| !reader.is_full()) else { continue };
@@ -154,8 +157,7 @@ impl<'v> Stored<'v, '_> {
             let Some(entry) = entry else { continue };
             let meta = self.decoded(child, &entry)?;
             let is_applied = !has_applied && meta.parent == Some(id) && meta.source == Source::Loop;
-            let updates =
-                if is_applied { self.view.get(self.keys.updates(child)).await? } else { None };
+            let updates = if is_applied { self.view.get(self.keys.updates(child)).await? } else { None };
             has_applied |= is_applied;
             reader.push(&ChildRow {
                 id: child,
@@ -210,7 +212,8 @@ impl<'v> Stored<'v, '_> {
             reader.push(&TaskRow { slot, record: entry.text(), share: 0, is_intact })
         };
         for (slot, entry) in slots.into_iter().zip(self.view.get_all(keys).await?) {
-            let entry = entry.ok_or_else(|| self.thread().missing(id, &format!("the record of its task {slot}")))?;
+            let entry =
+                entry.ok_or_else(|| self.thread().missing(id, &format!("the record of its task {slot}")))?;
             if !is_finished(&entry) {
                 for (effect, nth) in self.effects(id, slot).await?.iter().zip(0..) {
                     task(EffectSlots::of(slot).first + nth, effect, &mut reader)?;

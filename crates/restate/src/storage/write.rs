@@ -26,7 +26,7 @@ impl Stored<'_, '_> {
             head = Some(self.commit(head, commit).await?);
         }
         let id = head.map_or(CheckpointId(0), |head| head.head);
-        self.view.forget_before(CheckpointId(id.0.saturating_sub(1)));
+        self.view.memory.forget_before(CheckpointId(id.0.saturating_sub(1)));
         Ok(id)
     }
 
