@@ -66,6 +66,8 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// Returns whether the thread has a writer, in this process or another one. A backend that was opened for reading must know it too.
     ///
     /// The default implementation takes the [lease](Self::lease) for a moment.
+    // Backends override it: a lease that is held for a moment refuses a run that begins just then, and needs a
+    // database that can be written.
     fn has_writer(&self, thread: &ThreadId) -> BoxFuture<'_, Result<bool, CheckpointError>> {
         let lease = self.lease(thread);
         Box::pin(async {
