@@ -355,6 +355,9 @@ pub trait Checkpointer: Send + Sync + 'static {
 /// Returns those of the threads below one without checkpoints that a new thread must not continue: all but its data keys, which
 /// are stored before its first checkpoint.
 #[doc(hidden)]
+// Superstep leaves none, except a post that is killed while its thread is deleted. So a rest is forged, or a part of
+// a thread that its user wants back: it is refused and not deleted. The first commit checks it in its transaction,
+// because a check before it would be one more request per thread, and could be late.
 pub fn leftovers(mut children: Vec<ThreadId>) -> Vec<ThreadId> {
     children.retain(|child| *child != keys_of(&child.root()));
     children

@@ -379,6 +379,8 @@ impl Cx {
             return format!("{caller}/{step}.{slot}{handler}");
         }
         let thread = self.thread().map_or("", ThreadId::as_str);
+        // The name of a copy is not sufficient: the copy may be deleted, and another one of that name may have
+        // waiting tasks at the same checkpoints.
         let nonce = self.0.run.nonce.get().map_or_else(String::new, |nonce| format!(".{nonce}"));
         format!("{thread}/{checkpoint}@{since_ms}{nonce}/{step}.{slot}{handler}")
     }
