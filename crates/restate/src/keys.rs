@@ -10,8 +10,11 @@
 //! | `r17.0`, `e17.0.3` | the record of its task 0, and a further result of an effect of that task |
 //! | `a17` | the checkpoints that follow it on a branch, newest first |
 //! | `iID` | the checkpoint that accepted the input with this id |
+//! | `l` | the lease of a writer outside of runs |
+//! | `n` | the name of the root thread, if it is not the key of the object |
+//! | `x` | the invocation of the run at work |
 //!
-//! The part of its name below the root follows for a thread of a subgraph. Each value begins with a checksum.
+//! The part of its name below the root follows for a thread of a subgraph. Each value begins with a checksum, but for `l`, `n` and `x`.
 //!
 //! Start at [`Keys`].
 
@@ -19,6 +22,18 @@ use superstep_checkpoint::{CheckpointId, ThreadId, internal::SEPARATOR};
 
 /// The number of deletions of threads of the object.
 pub(crate) const GENERATION: &str = "g";
+
+/// The head of the root thread.
+pub(crate) const HEAD: &str = "h";
+
+/// The lease of a writer outside of runs.
+pub(crate) const LEASE: &str = "l";
+
+/// The name of the root thread, if it is not the key of the object.
+pub(crate) const NAME: &str = "n";
+
+/// The invocation of the run at work.
+pub(crate) const RUNNING: &str = "x";
 
 /// The names of the entries of one thread.
 #[derive(Clone, Copy)]
@@ -77,7 +92,7 @@ impl<'a> Keys<'a> {
     /// Returns whether an entry is of this thread, or of one below it.
     pub(crate) fn has(self, key: &str) -> bool {
         let path = path_of(key);
-        key != GENERATION && (path == self.path || self.is_above(path))
+        ![GENERATION, LEASE, NAME, RUNNING].contains(&key) && (path == self.path || self.is_above(path))
     }
 
     /// Returns the threads below this one of which a head is among the entries, by name.

@@ -137,9 +137,11 @@ impl<'a> View<'a> {
         self.staged.insert(key, None);
     }
 
-    /// Writes what was set and cleared.
+    /// Writes what was set and cleared. The heads are last, so that a reader who sees one sees everything before it.
     pub(crate) fn write(self) {
-        for (key, text) in self.staged {
+        let (heads, others): (Vec<_>, Vec<_>) =
+            self.staged.into_iter().partition(|(key, _)| key.starts_with('h'));
+        for (key, text) in others.into_iter().chain(heads) {
             let value = text.map(|text| sealed(&key, &text));
             self.memory.learn(&key, value.as_ref().map(|value| opened(&key, value)));
             self.kv.set(key, value);

@@ -1,10 +1,21 @@
 //! Graphs of superstep as a service on a Restate cluster.
+//!
+//! Start at [`Endpoint`] for the service, and at [`Restate`] for its callers.
 
+mod client;
+mod endpoint;
 mod journaled;
 mod keys;
 mod kv;
 #[cfg(test)]
 mod memory;
+mod names;
+mod remote;
 mod request;
 mod requests;
+mod service;
 mod storage;
+mod wire;
+
+pub use client::Restate;
+pub use endpoint::{Endpoint, EndpointBuilder, EndpointError};

@@ -15,7 +15,7 @@ use superstep_checkpoint::{
 pub(crate) const MAX_REQUEST_BYTES: usize = 30 << 20;
 
 /// A request of a checkpointer about one thread.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
     Commit { thread: ThreadId, expected: Option<CheckpointId>, commits: Vec<NewCommit> },
@@ -33,7 +33,7 @@ pub(crate) enum Request {
 }
 
 /// A new checkpoint with the texts of its parts, which are those of the columns of databases.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NewCommit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<CheckpointId>,
@@ -53,7 +53,7 @@ pub(crate) struct NewCommit {
 }
 
 /// A [`Prune`] with the texts of its snapshots.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NewPrune {
     pub(crate) keep: BTreeSet<CheckpointId>,
     pub(crate) snapshots: BTreeMap<CheckpointId, Box<RawValue>>,
@@ -62,7 +62,7 @@ pub(crate) struct NewPrune {
 }
 
 /// A [`History`] as data.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Range {
     limit: Option<usize>,
     before: Option<CheckpointId>,

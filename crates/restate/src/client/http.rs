@@ -1,0 +1,225 @@
+//! Requests to the ingress and to the admin API of Restate.
+//!
+//! Start at [`Http::call`].
+
+use std::{error::Error, fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use reqwest::{
+    Client, RequestBuilder, Response, StatusCode, Url,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
+    redirect::Policy,
+};
+use rustls::{
+    ClientConfig,
+    crypto::{CryptoProvider, ring},
+};
+use rustls_platform_verifier::BuilderVerifierExt as _;
+use serde_json::Value;
+use superstep_checkpoint::CheckpointError;
+use tokio::time::Instant;
+
+/// The maximum wait for a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// The time for which requests are repeated that do not reach a node, or a node that cannot serve them.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest pause between two attempts, and the first one; each is twice as long as the one before.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The longest part of a reply in an error.
+const MAX_SHOWN: usize = 500;
+
+/// A client of a cluster.
+#[derive(Clone)]
+pub(super) struct Http {
+    client: Client,
+    ingress: Url,
+    admin: Option<Url>,
+    pub(super) token: Option<Arc<str>>,
+}
+
+/// A failed request.
+#[derive(Debug)]
+pub(super) enum CallError {
+    /// Restate cannot be reached, or refused the request.
+    Failed(CheckpointError),
+    /// The handler has ended with an error.
+    Ended { status: StatusCode, message: String },
+}
+
+impl CallError {
+    /// Returns whether a program outside has leased the thread.
+    pub(super) fn is_locked(&self) -> bool {
+        matches!(self, Self::Ended { status, .. } if *status == StatusCode::LOCKED)
+    }
+}
+
+impl From<CallError> for CheckpointError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Failed(error) => error,
+            CallError::Ended { message, .. } => Self::Storage { what: message, source: None },
+        }
+    }
+}
+
+impl Http {
+    pub(super) fn new(url: &str) -> Result<Self, CheckpointError> {
+        let ingress = parsed(url)?;
+        let client = client(&ingress)
+            .map_err(|cause| failed("the HTTP client of Restate cannot start".to_owned(), Some(cause)))?;
+        Ok(Self { client, ingress, admin: None, token: None })
+    }
+
+    pub(super) fn set_admin(&mut self, url: &str) -> Result<(), CheckpointError> {
+        self.admin = Some(parsed(url)?);
+        Ok(())
+    }
+
+    /// Calls a handler: object, key and name. With an idempotency key it is executed once.
+    pub(super) async fn call(
+        &self,
+        (object, key, handler): (&str, &str, &str),
+        idempotency_key: Option<&str>,
+        body: Vec<u8>,
+    ) -> Result<Bytes, CallError> {
+        let url = below(&self.ingress, &[object, key, handler]);
+        let body = Bytes::from(body);
+        let request = || {
+            let mut request = self.client.post(url.clone());
+            if !body.is_empty() {
+                request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
+            }
+            match idempotency_key {
+                Some(key) => request.header("idempotency-key", key),
+                None => request,
+            }
+        };
+        self.send(&self.ingress, request).await
+    }
+
+    /// Sends a request to the admin API, which replies with JSON.
+    pub(super) async fn admin(&self, path: &str, body: &Value) -> Result<Value, CheckpointError> {
+        let missing = || {
+            failed(
+                "threads are listed by the admin API of Restate; set its URL with `admin`".to_owned(),
+                None,
+            )
+        };
+        let admin = self.admin.as_ref().ok_or_else(missing)?;
+        let url = below(admin, &[path]);
+        let request = || {
+            let request = self.client.post(url.clone()).header(CONTENT_TYPE, "application/json");
+            request.header(ACCEPT, "application/json").body(body.to_string())
+        };
+        let reply = self.send(admin, request).await?;
+        serde_json::from_slice(&reply).map_err(|cause| {
+            failed(format!("the reply of Restate at {admin} is not JSON"), Some(cause.into()))
+        })
+    }
+
+    async fn send(&self, place: &Url, request: impl Fn() -> RequestBuilder) -> Result<Bytes, CallError> {
+        let until = Instant::now() + PATIENCE;
+        let mut pause = PAUSE;
+        loop {
+            let mut request = request();
+            if let Some(token) = &self.token {
+                request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+            }
+            let error = match replied(request).await {
+                Ok((status, body)) if status.is_success() => return Ok(body),
+                Ok((status, body)) => {
+                    let message = message(&body);
+                    if !is_transient(status, &message) {
+                        return Err(CallError::Ended { status, message });
+                    }
+                    failed(format!("Restate at {place} cannot serve a request ({status}: {message})"), None)
+                }
+                Err(cause) => failed(
+                    format!("Restate at {place} cannot be reached; check the URL, and that its nodes run"),
+                    Some(cause.without_url().into()),
+                ),
+            };
+            if Instant::now() + pause > until {
+                return Err(CallError::Failed(error));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+async fn replied(request: RequestBuilder) -> Result<(StatusCode, Bytes), reqwest::Error> {
+    let reply: Response = request.send().await?;
+    let status = reply.status();
+    Ok((status, reply.bytes().await?))
+}
+
+/// Returns whether a later attempt may succeed.
+fn is_transient(status: StatusCode, _message: &str) -> bool {
+    [
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::BAD_GATEWAY,
+        StatusCode::SERVICE_UNAVAILABLE,
+        StatusCode::GATEWAY_TIMEOUT,
+    ]
+    .contains(&status)
+}
+
+/// Returns the message of an error, which Restate sends as JSON.
+fn message(body: &[u8]) -> String {
+    let json: Option<Value> = serde_json::from_slice(body).ok();
+    let message = json.as_ref().and_then(|json| json["message"].as_str()).map(str::to_owned);
+    message.unwrap_or_else(|| String::from_utf8_lossy(body).chars().take(MAX_SHOWN).collect())
+}
+
+/// Appends segments to the path of a URL.
+fn below(url: &Url, segments: &[&str]) -> Url {
+    let mut url = url.clone();
+    url.path_segments_mut().expect("a URL with a host has a path").pop_if_empty().extend(segments);
+    url
+}
+
+fn parsed(text: &str) -> Result<Url, CheckpointError> {
+    let url = Url::parse(text.trim())
+        .map_err(|cause| failed(format!("`{text}` is not a URL of Restate"), Some(cause.into())))?;
+    if ["http", "https"].contains(&url.scheme()) && url.has_host() && url.password().is_none() {
+        return Ok(url);
+    }
+    Err(failed("a URL of Restate begins with http:// or https://, and has no password".to_owned(), None))
+}
+
+pub(super) fn failed(what: String, source: Option<Box<dyn Error + Send + Sync>>) -> CheckpointError {
+    CheckpointError::Storage { what, source }
+}
+
+fn client(url: &Url) -> Result<Client, Box<dyn Error + Send + Sync>> {
+    let provider = CryptoProvider::get_default().cloned();
+    let tls =
+        ClientConfig::builder_with_provider(provider.unwrap_or_else(|| Arc::new(ring::default_provider())))
+            .with_safe_default_protocol_versions()?
+            .with_platform_verifier()?
+            .with_no_client_auth();
+    #[expect(clippy::disallowed_methods, reason = "the provider of cryptography is given")]
+    let client = Client::builder();
+    let client = client
+        .tls_backend_preconfigured(tls)
+        .connect_timeout(CONNECT)
+        .redirect(Policy::none())
+        .tcp_nodelay(true);
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let is_loopback =
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    let client = if is_loopback { client.no_proxy() } else { client };
+    Ok(client.build()?)
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let admin = self.admin.as_ref().map(Url::as_str);
+        f.debug_struct("Http").field("ingress", &self.ingress.as_str()).field("admin", &admin).finish()
+    }
+}
