@@ -13,7 +13,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use superstep::prelude::*;
+use superstep::{llm::Role, prelude::*};
 use superstep_testing::{
     script::{calls, txt},
     scripted::{ScriptedModel, tool_result},

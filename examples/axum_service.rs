@@ -21,7 +21,7 @@ use axum::{
 use futures::{FutureExt as _, Stream, StreamExt as _, future::BoxFuture, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use superstep::{checkpoint::CheckpointError, prelude::*, thread::Drain};
+use superstep::{Interrupt, checkpoint::CheckpointError, prelude::*, thread::Drain};
 use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::task::TaskTracker;
 

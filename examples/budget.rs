@@ -10,7 +10,7 @@ use std::error::Error;
 
 use futures::StreamExt;
 use superstep::agent::config::Budget;
-use superstep::prelude::*;
+use superstep::{llm::Role, prelude::*};
 use superstep_testing::{script::Answer, scripted::ScriptedModel};
 
 /// Searches the library.

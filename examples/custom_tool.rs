@@ -10,7 +10,10 @@
 use std::{collections::BTreeMap, error::Error, sync::Arc};
 
 use futures::StreamExt;
-use superstep::prelude::*;
+use superstep::{
+    llm::{ToolCx, ToolReply},
+    prelude::*,
+};
 use superstep_testing::{
     script::{calls, txt},
     scripted::{ScriptedModel, tool_result},

@@ -8,11 +8,11 @@
 
 use std::{error::Error, fs};
 
-use superstep::prelude::*;
 use superstep::{
     agent::facades::cococat::AgentLoop,
     memory::{DreamConfig, DreamEvent, Dreams, HistoryFiles, HistoryPlace, MemoryFiles},
 };
+use superstep::{llm::Role, prelude::*};
 use superstep_testing::{
     script::{call, txt},
     scripted::ScriptedModel,

@@ -9,7 +9,7 @@
 use std::error::Error;
 
 use serde_json::json;
-use superstep::prelude::*;
+use superstep::{FailureKind, prelude::*};
 
 #[derive(State, Clone, Debug, Default)]
 struct Weather {

@@ -8,7 +8,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use serde_json::{Value, json};
-use superstep::prelude::*;
+use superstep::{JsonChannels, JsonState, JsonUpdate, prelude::*};
 
 const DESCRIPTION: &str = r#"{
     "type": "object",

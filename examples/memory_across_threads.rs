@@ -9,7 +9,6 @@
 
 use std::{error::Error, sync::Arc};
 
-use superstep::prelude::*;
 use superstep::{
     agent::{
         config::Retrieve,
@@ -17,6 +16,7 @@ use superstep::{
     },
     memory::{StoreMemory, memory_tools},
 };
+use superstep::{llm::Role, prelude::*, sqlite::SqliteStore};
 use superstep_testing::{
     script::{call, txt},
     scripted::ScriptedModel,

@@ -10,7 +10,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use superstep::llm::{ModelRetry, Named, complete, retries::Retrying};
-use superstep::prelude::*;
+use superstep::{llm::Request, prelude::*};
 use superstep_testing::{
     script::{Answer, http},
     scripted::ScriptedModel,

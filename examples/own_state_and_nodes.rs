@@ -15,7 +15,7 @@ use superstep::agent::{
     deps::AgentDeps,
     graph::{Next, ReactNodes, should_continue},
 };
-use superstep::prelude::*;
+use superstep::{llm::tool_fn, prelude::*};
 use superstep_testing::{
     script::{call, txt},
     scripted::{ScriptedModel, tool_result},

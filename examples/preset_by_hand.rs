@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use superstep::agent::config::{AtLimit, Limit, LimitUnit, LoopAction, LoopRule, Repeat, ToolMode};
-use superstep::prelude::*;
+use superstep::{llm::tool_fn, prelude::*};
 use superstep_testing::{
     script::{call, txt},
     scripted::ScriptedModel,

@@ -9,7 +9,7 @@
 use std::{error::Error, sync::Arc};
 
 use superstep::agent::config::Limit;
-use superstep::prelude::*;
+use superstep::{agent::AgentError, prelude::*};
 use superstep_testing::{
     script::{call, txt},
     scripted::{ScriptedModel, tool_result},

@@ -9,7 +9,7 @@
 use std::{error::Error, time::Duration};
 
 use futures::StreamExt;
-use superstep::prelude::*;
+use superstep::{Streaming, prelude::*};
 
 #[derive(State, Clone, Debug, Default)]
 struct Story {

@@ -14,7 +14,7 @@ use superstep::agent::{
     config::{PermissionRule, Permit},
     deps::SubAgent,
 };
-use superstep::prelude::*;
+use superstep::{llm::tool_fn, prelude::*};
 use superstep_testing::{
     script::Answer,
     scripted::{ScriptedModel, tool_result},

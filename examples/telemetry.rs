@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use superstep::{
     agent::deps::SubAgent,
-    llm::Named,
+    llm::{Named, Role, tool_fn},
     prelude::*,
     telemetry::{Telemetry, is_requested},
 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use superstep::{llm::text::is_printable, prelude::*};
+use superstep::{CheckpointId, llm::text::is_printable, prelude::*};
 
 use crate::{
     listed::{assert_all_tried, own_commands},

@@ -66,6 +66,8 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// Returns whether the thread has a writer, in this process or another one. A backend that was opened for reading must know it too.
     ///
     /// The default implementation takes the [lease](Self::lease) for a moment.
+    // Backends override it: a lease that is held for a moment refuses a run that begins just then, and needs a
+    // database that can be written.
     fn has_writer(&self, thread: &ThreadId) -> BoxFuture<'_, Result<bool, CheckpointError>> {
         let lease = self.lease(thread);
         Box::pin(async {
@@ -353,6 +355,9 @@ pub trait Checkpointer: Send + Sync + 'static {
 /// Returns those of the threads below one without checkpoints that a new thread must not continue: all but its data keys, which
 /// are stored before its first checkpoint.
 #[doc(hidden)]
+// Superstep leaves none, except a post that is killed while its thread is deleted. So a rest is forged, or a part of
+// a thread that its user wants back: it is refused and not deleted. The first commit checks it in its transaction,
+// because a check before it would be one more request per thread, and could be late.
 pub fn leftovers(mut children: Vec<ThreadId>) -> Vec<ThreadId> {
     children.retain(|child| *child != keys_of(&child.root()));
     children

@@ -17,6 +17,8 @@ pub trait IntoShared<T: ?Sized> {
     fn into_shared(self) -> Arc<T>;
 }
 
+// Not `Into<Arc<dyn ..>>`: the `Arc` of a concrete type does not implement that, and only the standard library could
+// add it.
 /// Implements the conversions for traits.
 macro_rules! into_shared {
     ($($backend:ident),*) => {$(

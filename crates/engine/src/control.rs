@@ -87,6 +87,7 @@ impl Control {
         let next = self
             .next
             .iter()
+            // Depends on the graph: the record itself could give items to any node.
             .filter(|name| !takes_items(name) && !planned.insert(topology.present_name(name)));
         match next
             .chain(self.deferred.iter().filter(|name| !deferred.insert(topology.present_name(name))))

@@ -350,6 +350,9 @@ fn plan_with<'a>(
     let ended = || finished.clone().map(|(node, _)| node).chain(withheld_as(&earlier, Withheld::Reached));
     let open = OpenItems::of(topology, &still.tasks, ended(), &earlier, &sent);
     for (to, from) in led {
+        // Sources that end in one superstep lead to a node once, which graphs rely on. Without the wait, an update
+        // between them would run the node with a part of the results, and again with the rest. If several edges lie
+        // between, only a join waits. To refuse such graphs would forbid some that are right without updates.
         if open.has(topology.worker_of(from)) || topology.is_held(to, from, still) {
             waiting.held.insert((to, from));
         } else {
@@ -363,6 +366,8 @@ fn plan_with<'a>(
     has_items.for_each(|worker| waiting.withhold(worker, Withheld::Sent));
     empty.extend(withheld_as(&earlier, Withheld::Empty));
     // A worker without items is done with all of its items.
+    // Nothing is left for its joins to wait for. Its plain edges are not followed, because no task ended: a loop of a
+    // model and its tools ends because there were no calls.
     if !empty.is_empty() {
         let to_run: Vec<_> = sent.iter().chain(&*next).copied().collect();
         empty.retain(|worker| !to_run.contains(worker));

@@ -10,6 +10,8 @@ use std::{
 use superstep_checkpoint::Clock;
 use tokio::time::{self, Instant, Sleep};
 
+// `llm` has a type of this name as well: neither crate depends on the other, and a crate for one error of three lines
+// would cost more.
 /// An operation with a timer on a runtime without timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

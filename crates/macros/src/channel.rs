@@ -136,6 +136,9 @@ impl Channel {
     /// The argument accepts convenient types: a number of the channel's own type, so that literals need no
     /// suffix; for an `Option` also the value inside; for a list any iterator.
     pub(crate) fn argument(&self, home: &Root) -> (TokenStream, TokenStream) {
+        // `impl Into<T>` alone rejects `.words(30)` for a `usize`, because an integer literal could be an `i32`, and
+        // `.note("a")` for an `Option<String>`. `IntoOption` has so few implementations that the compiler infers a
+        // literal.
         let (write, at) = (self.write(home), home.at(self.place()));
         let into = quote!(::core::convert::Into::into(write));
         let inside = match &self.rule {

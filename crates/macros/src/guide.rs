@@ -4,6 +4,8 @@ use std::{env, fs, path::Path};
 
 use syn::{Error, LitStr, Result};
 
+// Not `include_str!`: the pages link to each other as files of the repository, and these links become those of
+// rustdoc.
 /// The files of the published crate, for pages that are not part of its rustdoc.
 const SOURCE: &str = "https://docs.rs/crate/superstep/latest/source/";
 

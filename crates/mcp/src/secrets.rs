@@ -64,6 +64,7 @@ impl Secrets {
 
     /// Hides the values of environment variables in a text. Other values remain: a question or a description may
     /// be about them, for example about a folder, and the configuration has them as written.
+    // Schemas remain as they are: a changed default or choice would be sent back as an argument.
     pub(crate) fn hide_variables_in(&self, text: String) -> String {
         let variables = self.0.iter().filter(|secret| secret.is_variable);
         variables.fold(text, |text, secret| text.replace(&secret.form, &secret.name))

@@ -45,6 +45,9 @@ impl McpTool {
     }
 
     async fn run(&self, args: Value, cx: &ToolCx) -> Result<ToolReply, ToolError> {
+        // The protocol does not name the call of a question, and a guess could show one user's question to another
+        // user of the server. With one call at a time there is nothing to guess. The wait is not part of a call's
+        // time, so that each sent call has a limit here.
         let asks = self.link.notifications.asks();
         let _turn = if asks { Some(self.turn(cx).await?) } else { None };
         match self.attempt(args.clone(), cx).await? {

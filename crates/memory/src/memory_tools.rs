@@ -21,6 +21,8 @@ const MAX_FOUND: usize = 5;
 #[derive(JsonSchema, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
+    // Models know AgentScope's tools by these names and arguments. Reasons before the content improve it, but a
+    // missing reason must not lose it.
     /// Why this is worth remembering, in a few words.
     #[serde(default)]
     #[expect(dead_code, reason = "the model fills it in before the rest")]

@@ -148,26 +148,3 @@ impl<'a> View<'a> {
         }
     }
 }
-
-/// Entries in memory.
-#[cfg(test)]
-#[derive(Clone, Debug, Default)]
-pub(crate) struct MemoryKv(pub(crate) BTreeMap<String, Bytes>);
-
-#[cfg(test)]
-impl Kv for MemoryKv {
-    fn get_all(&mut self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>> {
-        Box::pin(async move { Ok(keys.iter().map(|key| self.0.get(key).cloned()).collect()) })
-    }
-
-    fn keys(&mut self) -> BoxFuture<'_, Result<Vec<String>, CheckpointError>> {
-        Box::pin(async { Ok(self.0.keys().cloned().collect()) })
-    }
-
-    fn set(&mut self, key: String, value: Option<Bytes>) {
-        match value {
-            Some(value) => self.0.insert(key, value),
-            None => self.0.remove(&key),
-        };
-    }
-}

@@ -1,4 +1,4 @@
-//! Objects in memory: the storage of a cluster without the cluster, for tests.
+//! Objects in memory whose journals are replayed: a cluster without the cluster, for tests.
 //!
 //! Start at [`MemoryObjects`].
 
@@ -7,43 +7,209 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use superstep_checkpoint::{CheckpointError, CheckpointMeta, History, Lease, ThreadId, internal::leftovers};
 
 use crate::{
+    journaled::{AttemptError, Drained, Journal},
     keys::Keys,
-    kv::{Memory, MemoryKv},
+    kv::{Kv, Memory},
     request::{Reply, Request},
     requests::{Names, Objects},
     storage::serve,
 };
 
-/// The entries of objects by the name of their root thread.
+/// The number of operations after which an invocation ends.
+const INVOCATION: usize = 200;
+
+/// What an invocation has done with its object, which a replay must repeat.
+#[derive(Clone, Debug, PartialEq)]
+enum Op {
+    Entry(Bytes),
+    Get(Vec<String>, Vec<Option<Bytes>>),
+    Keys(Vec<String>),
+    Set(String, Option<Bytes>),
+}
+
+/// The entries of an object, and the journal of its invocation.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryObject {
+    pub(crate) entries: BTreeMap<String, Bytes>,
+    journal: Vec<Op>,
+    /// The next operation; those before it were replayed.
+    at: usize,
+    /// The number of operations after which the process ends.
+    pub(crate) crash_at: Option<usize>,
+}
+
+impl MemoryObject {
+    /// Begins another attempt of the invocation.
+    pub(crate) fn restart(&mut self, crash_at: Option<usize>) {
+        (self.at, self.crash_at) = (0, crash_at);
+    }
+
+    /// Returns the number of operations of the invocation.
+    pub(crate) fn operations(&self) -> usize {
+        self.journal.len()
+    }
+
+    /// Returns the operation of an earlier attempt that comes next.
+    fn replayed(&mut self) -> Option<Op> {
+        let op = self.journal.get(self.at).cloned();
+        self.at += usize::from(op.is_some());
+        op
+    }
+
+    fn append(&mut self, op: Op) {
+        self.journal.push(op);
+        self.at = self.journal.len();
+    }
+
+    pub(crate) fn is_crashed(&self) -> bool {
+        self.crash_at.is_some_and(|most| self.journal.len() >= most)
+    }
+
+    /// Waits for ever if the process has ended.
+    async fn is_alive(&self) {
+        if self.is_crashed() {
+            std::future::pending().await
+        }
+    }
+}
+
+impl Kv for MemoryObject {
+    fn get_all(&mut self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>> {
+        Box::pin(async move {
+            match self.replayed() {
+                Some(Op::Get(known, values)) if known == keys => Ok(values),
+                Some(op) => panic!("a replay reads {keys:?} instead of {op:?}"),
+                None => {
+                    self.is_alive().await;
+                    let values: Vec<_> = keys.iter().map(|key| self.entries.get(key).cloned()).collect();
+                    self.append(Op::Get(keys, values.clone()));
+                    Ok(values)
+                }
+            }
+        })
+    }
+
+    fn keys(&mut self) -> BoxFuture<'_, Result<Vec<String>, CheckpointError>> {
+        Box::pin(async move {
+            match self.replayed() {
+                Some(Op::Keys(keys)) => Ok(keys),
+                Some(op) => panic!("a replay reads the names instead of {op:?}"),
+                None => {
+                    self.is_alive().await;
+                    let keys: Vec<_> = self.entries.keys().cloned().collect();
+                    self.append(Op::Keys(keys.clone()));
+                    Ok(keys)
+                }
+            }
+        })
+    }
+
+    fn set(&mut self, key: String, value: Option<Bytes>) {
+        let op = Op::Set(key.clone(), value.clone());
+        match self.replayed() {
+            Some(known) => assert_eq!(known, op, "a replay writes something else"),
+            None if self.is_crashed() => {}
+            None => {
+                self.append(op);
+                match value {
+                    Some(value) => self.entries.insert(key, value),
+                    None => self.entries.remove(&key),
+                };
+            }
+        }
+    }
+}
+
+impl Journal for MemoryObject {
+    fn entry<'a>(
+        &'a mut self,
+        make: BoxFuture<'a, Result<Vec<u8>, Drained>>,
+    ) -> BoxFuture<'a, Result<Bytes, AttemptError>> {
+        Box::pin(async move {
+            match self.replayed() {
+                Some(Op::Entry(text)) => Ok(text),
+                Some(op) => panic!("a replay begins an entry instead of {op:?}"),
+                None => {
+                    self.is_alive().await;
+                    let text = Bytes::from(make.await?);
+                    self.append(Op::Entry(text.clone()));
+                    Ok(text)
+                }
+            }
+        })
+    }
+
+    fn serve_beside(&mut self, request: Request) -> BoxFuture<'_, Result<Reply, CheckpointError>> {
+        Box::pin(async move { panic!("no test posts to thread `{}`", request.thread()) })
+    }
+}
+
+/// The objects of a cluster by the name of their root thread.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryObjects {
-    objects: Mutex<BTreeMap<ThreadId, MemoryKv>>,
+    objects: Mutex<BTreeMap<ThreadId, (MemoryObject, Memory)>>,
     leases: Arc<Mutex<HashSet<ThreadId>>>,
 }
 
 impl MemoryObjects {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ThreadId, MemoryKv>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ThreadId, (MemoryObject, Memory)>> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn served(&self, request: Request) -> Result<Reply, CheckpointError> {
+    fn served(&self, request: &Request) -> Result<Reply, CheckpointError> {
         let root = request.thread().root();
         let mut objects = self.lock();
-        let kv = objects.entry(root).or_default();
-        // Nothing in memory is waited for.
-        serve(kv, &mut Memory::default(), &"memory", request)
-            .now_or_never()
-            .expect("entries in memory are ready")
+        let (object, memory) = objects.entry(root).or_default();
+        if object.journal.len() > INVOCATION {
+            object.journal.clear();
+            *memory = Memory::default();
+            object.restart(None);
+        }
+        object.append(Op::Entry(request.encode()?.into()));
+        ready(serve(object, memory, &"memory", request.decoded()))
+    }
+
+    /// Creates the objects of a cluster with one thread.
+    pub(crate) fn of(thread: &str, object: MemoryObject) -> Arc<Self> {
+        let objects = Self::default();
+        objects.lock().insert(thread.into(), (object, Memory::default()));
+        Arc::new(objects)
+    }
+
+    /// Replays the journal of each object, as another process does.
+    pub(crate) fn replay(&self) {
+        for (object, memory) in self.lock().values_mut() {
+            object.restart(None);
+            *memory = Memory::default();
+            while let Some(op) = object.replayed() {
+                let Op::Entry(text) = op else { panic!("a replay does less: {op:?}") };
+                let request: Request = serde_json::from_slice(&text).expect("it was encoded");
+                let _ = ready(serve(object, memory, &"memory", request));
+            }
+        }
+    }
+}
+
+/// Returns the result of a request in memory, where nothing is waited for.
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("entries in memory are ready")
+}
+
+impl Request {
+    /// Returns what a journal returns for it.
+    fn decoded(&self) -> Self {
+        serde_json::from_slice(&self.encode().expect("it is small")).expect("it was encoded")
     }
 }
 
 impl Objects for MemoryObjects {
     fn serve(&self, request: Request) -> BoxFuture<'static, Result<Reply, CheckpointError>> {
-        Box::pin(std::future::ready(self.served(request)))
+        Box::pin(std::future::ready(self.served(&request)))
     }
 
     fn lease(&self, thread: &ThreadId) -> BoxFuture<'static, Result<Lease, CheckpointError>> {
@@ -64,16 +230,20 @@ impl Objects for MemoryObjects {
 
     fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'static, Result<(), CheckpointError>> {
         let mut objects = self.lock();
-        let has = |object: Option<&MemoryKv>, key: &str| object.is_some_and(|kv| kv.0.contains_key(key));
-        let head = Keys::of(from).head();
-        let copied = if from.is_child() || to.is_child() || !has(objects.get(from), &head) {
+        let names = |thread: &ThreadId| -> Vec<String> {
+            objects.get(thread).into_iter().flat_map(|(object, _)| object.entries.keys().cloned()).collect()
+        };
+        let copied = if from.is_child() || to.is_child() || !names(from).contains(&Keys::of(from).head()) {
             Err(CheckpointError::NoThread { thread: from.clone() })
-        } else if objects.get(to).is_some_and(|kv| kv.0.keys().any(|key| Keys::of(to).has(key))) {
+        } else if names(to).iter().any(|key| Keys::of(to).has(key)) {
             Err(CheckpointError::ThreadExists { thread: to.clone() })
         } else {
-            let source: Vec<_> = objects[from].0.clone().into_iter().collect();
-            let target = &mut objects.entry(to.clone()).or_default().0;
-            target.extend(source.into_iter().filter(|(key, _)| Keys::of(from).has(key)));
+            let source = objects[from].0.entries.clone().into_iter();
+            let (target, memory) = objects.entry(to.clone()).or_default();
+            *memory = Memory::default();
+            target.journal.clear();
+            target.restart(None);
+            target.entries.extend(source.filter(|(key, _)| Keys::of(from).has(key)));
             Ok(())
         };
         Box::pin(std::future::ready(copied))
@@ -81,9 +251,9 @@ impl Objects for MemoryObjects {
 
     fn names(&self) -> BoxFuture<'static, Result<Names, CheckpointError>> {
         let mut names = Names::default();
-        for (root, kv) in &*self.lock() {
-            let keys: Vec<String> = kv.0.keys().cloned().collect();
-            if kv.0.contains_key("h") {
+        for (root, (object, _)) in &*self.lock() {
+            let keys: Vec<String> = object.entries.keys().cloned().collect();
+            if keys.contains(&Keys::of(root).head()) {
                 names.threads.push(root.clone());
             } else if !leftovers(Keys::of(root).children(root, &keys)).is_empty() {
                 names.orphans.push(root.clone());
@@ -96,7 +266,7 @@ impl Objects for MemoryObjects {
         let names: Vec<ThreadId> = self.lock().keys().cloned().collect();
         let newest = |thread: ThreadId| {
             let range = History { limit: Some(1), ..History::default() }.into();
-            match self.served(Request::History { thread: thread.clone(), range })? {
+            match self.served(&Request::History { thread: thread.clone(), range })? {
                 Reply::History(found) => Ok(found.into_iter().next().map(|head| (thread, head))),
                 _ => Ok(None),
             }
@@ -115,7 +285,6 @@ impl Drop for Guard {
     }
 }
 
-#[cfg(test)]
 mod tests {
     use superstep_testing::conformance;
 
@@ -125,6 +294,9 @@ mod tests {
     conformance!(
         checkpointer memory,
         place = Some(Arc::<MemoryObjects>::default()),
-        open = async |objects: &Arc<MemoryObjects>| Requests(objects.clone()),
+        open = async |objects: &Arc<MemoryObjects>| {
+            objects.replay();
+            Requests(objects.clone())
+        },
     );
 }

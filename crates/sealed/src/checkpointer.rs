@@ -290,6 +290,9 @@ impl SealedCheckpointer {
     }
 
     /// Encrypts what was posted to a thread before the thread was encrypted.
+    // A post takes no lease, so that another process, without the key, may run the thread. If a post began its
+    // encryption, the next checkpoint of that process would be a readable one in an encrypted thread, which no
+    // command accepts. The encryption begins with the first write under the lease.
     async fn seal_inbox(&self, root: &ThreadId) -> Result<(), CheckpointError> {
         let Some(keys) = self.keys.get(root, false).await? else { return Ok(()) };
         // Readable posts were never allowed here, and encrypted they would be valid.

@@ -151,6 +151,8 @@ impl DataKey {
     }
 }
 
+// Nonces of 192 bits, so that random ones never repeat for a key, however many processes write. Those of AES-GCM have
+// 96 bits, which limits a key to 2^32 values. The cipher takes constant time without instructions of the processor.
 pub(crate) fn cipher(key: &[u8; 32]) -> XChaCha20Poly1305 {
     XChaCha20Poly1305::new(&Key::from(*key))
 }

@@ -24,6 +24,8 @@ impl PathDigest {
     }
 
     /// Returns the digest with one more checkpoint, which applied the tasks with these slots, in fold order.
+    // The updates themselves are bound to their checkpoints, so their number and order are enough. A thread that was
+    // readable at its beginning has no digest to begin with.
     pub(crate) fn after(&self, slots: impl IntoIterator<Item = u32>) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("superstep 2026-11-26 path to a checkpoint");
         hasher.update(self.0.as_bytes());

@@ -11,6 +11,8 @@ use crate::{
 
 /// Returns the checkpoints that may have the id of an input: as the only one, or among several. The conditions are those of
 /// the index `inputs`.
+// An index over an expression and not a column of its own: a process of an older version that still runs maintains it
+// too.
 fn inputs() -> String {
     let of_list = |is: &str| {
         format!(

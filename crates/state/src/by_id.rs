@@ -54,6 +54,8 @@ impl<T: HasId> IdOf<T> for OwnId {
 ///
 /// # Source
 /// The behaviour of langgraph's `add_messages`.
+// `K` selects the id, because `Message` belongs to a crate that knows no graphs, so that no crate can implement a
+// trait of this one for it.
 pub struct ById<T, K = OwnId> {
     items: VectorSync<T>,
     positions: HashTrieMapSync<String, usize>,

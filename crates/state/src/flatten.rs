@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+// The channels have no prefix: a thread is the same thread whether the inner graph ran alone or inside of another
+// one, and nodes written for the inner state work for the outer one. The compiler detects colliding names.
 use crate::{Channel, State};
 
 /// A state that has the channels of another one among its own, in a field with `#[channel(flatten)]`.

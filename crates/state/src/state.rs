@@ -32,6 +32,8 @@ pub trait State: Clone + Default + Send + Sync + 'static {
     }
 
     /// Returns the channels, in the order of the fields. They are the same for every state of a graph.
+    // A method and not a constant, because the channels of a state that is described at run time belong to its value.
+    // For a struct it returns a constant, at no cost.
     fn channels(&self) -> &[Channel];
 
     /// Returns the channels that `update` writes or clears.

@@ -313,6 +313,8 @@ fn write_versions(channels: &[Channel], written: ChannelSet, json: &mut Vec<u8>)
 }
 
 /// Returns the entry of a snapshot with the versions of all channels, if any of them is not 1.
+// The versions are in the stored text and not in a column: an update has writes to several channels, and
+// checkpointers need not know that channels have versions. States whose channels are all at version 1 pay nothing.
 pub(crate) fn versions(channels: &[Channel]) -> Option<ChannelValue> {
     let versions = channels.iter().filter(|channel| channel.version != 1);
     let versions: BTreeMap<_, _> = versions.map(|channel| (&*channel.name, channel.version)).collect();

@@ -32,30 +32,21 @@ pub mod guide;
 /// ```
 /// use superstep::prelude::*;
 /// ```
-/// A name of your own, or one that you import by name, takes precedence over one of the prelude.
+/// Has the 42 names of most programs; the others are in the root, and in the modules by subject. A name of your own, or one that you
+/// import by name, takes precedence over one of the prelude.
 pub mod prelude {
     pub use superstep_graph::{
-        Answers, CheckpointId, Checkpointer, Command, CompileError, CompiledGraph, Cx, Durability, END,
-        Event, FailureKind, Fatal, History, Input, Interrupt, JsonChannels, JsonState, JsonUpdate, Log,
-        MemoryCheckpointer, MemoryStore, NodeError, NodeFailure, NodeOptions, NodeRef, OnExisting,
-        OnUnfinished, Outcome, Question, ReduceError, Reducer, Retries, RetryPolicy, Route, RoutingRef,
-        RunError, RunOptions, RunStream, START, State, StateGraph, Status, Store, StreamMode, Streaming,
-        Thread, ThreadId, View, WorkerRef,
-        node::{CachePolicy, OnCancel},
+        Answers, Checkpointer, Command, CompileError, CompiledGraph, Cx, END, Event, Log, MemoryCheckpointer,
+        NodeError, NodeFailure, NodeOptions, NodeRef, Outcome, RetryPolicy, Route, RunError, RunOptions,
+        START, State, StateGraph, Status, Store, StreamMode, Thread, ThreadId,
     };
 
     #[cfg(feature = "agent")]
-    pub use superstep_agent::{
-        Agent, AgentBuilder, AgentError, AgentEvent, AgentOutcome, AgentState, AgentThread, Approval,
-        ReactConfig, Reply,
-    };
+    pub use superstep_agent::{Agent, AgentEvent, AgentOutcome, AgentState, Approval, ReactConfig, Reply};
     #[cfg(feature = "openai")]
-    pub use superstep_llm::{ApiKey, OpenAiConfig, OpenAiModel};
+    pub use superstep_llm::OpenAiModel;
     #[cfg(feature = "agent")]
-    pub use superstep_llm::{
-        ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Tool, ToolCx, ToolError,
-        ToolReply, ToolSpec, Usage, tool, tool_fn,
-    };
+    pub use superstep_llm::{ChatModel, Message, Tool, ToolError, ToolSpec, tool};
     #[cfg(feature = "sqlite")]
-    pub use superstep_sqlite::{SqliteCheckpointer, SqliteStore};
+    pub use superstep_sqlite::SqliteCheckpointer;
 }

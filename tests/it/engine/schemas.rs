@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep::{
+    JsonChannels, JsonState,
     prelude::*,
     state::{ById, HasId},
 };

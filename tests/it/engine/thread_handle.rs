@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use superstep::{
+    MemoryStore, OnUnfinished,
     checkpoint::{Retention, Source},
     clock::Clock,
     prelude::*,

@@ -82,6 +82,8 @@ pub struct AgentState {
     pub usage_by_model: BTreeMap<String, Usage>,
     /// The name of the fallback model that gave this turn's last response; it is called first for the next
     /// one. Empty for the main model.
+    // A return to the main model within the turn would wait for its retries before every call, and could send the
+    // reasoning of one model to the other. Staying permanently would let one bad minute decide for the thread.
     pub model: String,
     /// The start of the turn in UTC milliseconds by the clock of the run, if its time is limited.
     pub started_ms: i64,

@@ -2,6 +2,9 @@
 //!
 //! Start at [`RequestFrame`].
 
+// Replaced as a whole and not appended to: a log of all prompts would grow with each prompt that contains the date.
+// Shortened results are not stored here, because a redaction of the conversation must reach every copy; a change of
+// them is reported by role only.
 use std::{collections::BTreeMap, ops::Deref, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -247,6 +247,7 @@ impl NewItem {
 
     /// Returns the time of change for a put, given the item's previous time of change, if any.
     pub fn updated_ms(now_ms: i64, before: Option<i64>) -> i64 {
+        // Two versions of an item are distinguishable by it, so that it may be ahead of the clock.
         before.map_or(now_ms, |before| now_ms.max(before.saturating_add(1)))
     }
 }

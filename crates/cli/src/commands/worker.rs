@@ -22,6 +22,8 @@ pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, Failure> {
     let options = location.queue()?;
     let required = location.sealing().required;
     let what = format!("taking jobs from `{}`", location.db());
+    // The settings of the threads are ignored, also those that narrow: any sender could set and remove them. The
+    // command line of the worker is the one place to read.
     let hosted =
         Hosted::new(location, &Given::from(args.agent.clone()), args.rules(), args.trust_answers).await?;
     hosted.note.iter().for_each(|note| print_note(note));

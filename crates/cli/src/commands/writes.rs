@@ -21,6 +21,9 @@ use crate::{
     },
 };
 
+// A write changes no value if the write before it was equal. The states are not loaded, which would take a fold for
+// each checkpoint, and the recorded fingerprints cover only the beginning of a large value. Where the earlier writes
+// are not listed, because of a prune or a limit, all writes are shown.
 const MAX_SHOWN: usize = 80;
 
 /// The writes of a checkpoint, in the order in which they were folded.

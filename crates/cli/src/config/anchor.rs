@@ -6,6 +6,8 @@
 //!
 //! Start at [`Anchor`].
 
+// Only at the end: with each superstep it would cost a sync of the disk, which is the price of a whole run of small
+// nodes.
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use superstep::{CheckpointId, checkpoint::CheckpointMeta};

@@ -23,6 +23,8 @@ pub(crate) const REQUIRED: &str = "SUPERSTEP_REQUIRE_ENCRYPTION";
 ///
 /// # Errors
 /// A variable is not valid, or a key is required and missing. The message has no part of a key.
+// Only from the environment: other users see command lines, and a configuration is copied together with the data that
+// the key protects. A file is `$(cat FILE)`.
 pub(crate) fn options() -> Result<SealOptions, Failure> {
     let required = match variable(REQUIRED)?.as_deref().map(str::trim) {
         None | Some("false" | "0") => false,

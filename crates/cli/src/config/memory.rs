@@ -36,10 +36,14 @@ use crate::{
 
 const ME: &str = "me";
 
+// It belongs to the user and not to a project, so that it is the same in every folder, and no repository can bring
+// one along.
 /// The user's own memory, below the state folder: files, or a database.
 const FILES: &str = "memory";
 const DATABASE: &str = "memory.db";
 
+// Apart from the memories: the tools of a dream have a folder with one user's memory and nothing else, so that they
+// need no rule about files that they must not touch.
 /// The histories, below the state folder: of the user's own memory, and one for each other memory.
 const HISTORY: &str = "history";
 const HISTORIES: &str = "histories";

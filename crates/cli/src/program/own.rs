@@ -206,6 +206,9 @@ impl Program {
 pub struct GraphList(Vec<Arc<dyn AnyGraph>>);
 
 /// One or several graphs for a [`Program`]: a graph, the `Result` that made one, a tuple of them, or a `Vec`.
+// Graphs of different states are different types, so that an array cannot hold them, and a public `Box<dyn ..>` would
+// publish every method that the commands need. An element may be the `Result` of its builder, so that `main` reports
+// an invalid graph like every other error.
 pub trait IntoGraphs {
     /// Adds the graphs to the list.
     ///

@@ -37,6 +37,8 @@ pub(crate) enum Approve {
 impl Approve {
     /// Asks the user only if the output is not JSON, and stdin and stderr are terminals; otherwise later.
     pub(crate) fn new(json: bool) -> Self {
+        // Later and not denied: otherwise a script could let its agent change something only with `--yes`, which
+        // permits everything.
         if !json && io::stdin().is_terminal() && io::stderr().is_terminal() { Self::Ask } else { Self::Later }
     }
 

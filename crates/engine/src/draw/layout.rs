@@ -6,6 +6,8 @@
 //! pieces of one layer, order each layer by the positions of the neighbours, then draw neighbours close
 //! together.
 
+// Of one's own: `layout-rs` has its own fonts and colours and iterates over hash sets when it places nodes, and
+// `rust-sugiyama` places nodes only, so that long edges cross them. Without randomness a picture can be a snapshot.
 /// The gaps between nodes in one layer, and between layers. Arrows change their column only between layers.
 const GAP: f64 = 28.0;
 const LAYER_GAP: f64 = 28.0;

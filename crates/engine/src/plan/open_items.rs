@@ -7,6 +7,8 @@
 //!
 //! Start at [`OpenItems`].
 
+// If the ended items reached a join alone, it would run before the results of the others, or twice. If only the last
+// item reached it, an error handler that ends that item would lose the join.
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::withheld_as;

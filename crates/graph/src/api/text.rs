@@ -70,6 +70,9 @@ impl<S: State> Thread<S> {
     /// [`CheckpointError::ThreadExists`](crate::checkpoint::CheckpointError::ThreadExists), [`RunError::OtherGraph`] if the
     /// text is a thread of another graph, [`RunError::Text`] if it is not valid, or folds to another state than was stored.
     /// Nothing is stored then.
+    // A lost line and a changed value look like a changed reducer: the writes are there, and the state is another
+    // one. A run that resumed such a thread would continue from a state that no run had. The number of lines at each
+    // checkpoint finds lost ones; a checksum of the file would also reject cases that were edited by hand.
     pub async fn import(&self, text: &str) -> Result<Copied, RunError> {
         let (checkpointer, thread) = self.stored_root()?;
         let mut source = Cursor::new(text);

@@ -127,6 +127,7 @@ pub(crate) async fn fork<S: State>(
 }
 
 /// Returns the nodes that ran last before a checkpoint, in fold order; empty if that is not stored any more.
+// Several nodes are an error of an update without a name, because the choice determines what runs next.
 async fn last_run<S: State>(
     topology: &Topology,
     checkpointer: &Arc<dyn Checkpointer>,

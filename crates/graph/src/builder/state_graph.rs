@@ -249,6 +249,8 @@ impl<S: State> StateGraph<S> {
     /// # Panics
     /// If `worker` is not a node of this graph.
     #[track_caller]
+    // LangGraph stores the limit with each `Send`. The item is stored anyway, so a function of it needs no stored
+    // form, and applies to fan-outs and external commands as well.
     pub fn item_timeout<I: DeserializeOwned + 'static>(
         &mut self,
         worker: WorkerRef<I>,

@@ -159,6 +159,8 @@ pub(crate) fn call_of(question: &Question) -> Option<&str> {
 pub(crate) fn answer_key(question: &Question) -> String {
     match &question.within {
         None => question.key.clone(),
+        // With the superstep of the subgraph: the answer is stored with the outermost task first. Before a crash, the
+        // subgraph may have used it, continued, and repeated the question.
         Some(Within { call, step, slot, key, .. }) => {
             format!("{}{step}{SEPARATOR}{slot}{SEPARATOR}{key}", called(call))
         }

@@ -28,6 +28,9 @@ use superstep_engine::{NodeIndex, Topology};
 
 use crate::{CheckpointId, Checkpointer, History, ThreadId};
 
+// The caller names them: if each checkpoint of the subgraph named its calling task instead, finding it would need the
+// caller's whole path, which a prune cuts. An external update of a memory names the caller's checkpoint, because it
+// changes no checkpoint of the caller; a prune moves these to the checkpoints that it retains.
 /// The checkpoints of subgraphs, by the last segment of their threads.
 pub(crate) type Bound = BTreeMap<String, CheckpointId>;
 

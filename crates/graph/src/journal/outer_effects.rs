@@ -32,6 +32,8 @@ impl OuterEffects {
     }
 
     /// Returns the name of an effect of a task. Names of nodes and keys of calls cannot contain the separator.
+    // With the node beside the superstep and the slot, so that a run that leads elsewhere gets no result of another
+    // node. Without the item of a fan-out, which is not part of the key that a service receives either.
     fn name(&self, task: &str, effect: &str) -> String {
         format!("{}{SEPARATOR}{task}{SEPARATOR}{effect}", self.path)
     }

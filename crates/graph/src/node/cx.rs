@@ -202,6 +202,8 @@ impl Cx {
     }
 
     /// Returns the name that the node had when the task began: keys, ids and threads of the task contain it.
+    // The control record keeps that name until the task ends, also across external updates, so that ids that people
+    // have remain valid after a rename. No control record names an error handler, so its keys contain its first name.
     pub(crate) fn node_at_begin(&self) -> &NodeName {
         name_at_begin(&self.0.run.topology, self.0.planned.as_ref(), self.0.node)
     }
@@ -377,6 +379,8 @@ impl Cx {
             return format!("{caller}/{step}.{slot}{handler}");
         }
         let thread = self.thread().map_or("", ThreadId::as_str);
+        // The name of a copy is not sufficient: the copy may be deleted, and another one of that name may have
+        // waiting tasks at the same checkpoints.
         let nonce = self.0.run.nonce.get().map_or_else(String::new, |nonce| format!(".{nonce}"));
         format!("{thread}/{checkpoint}@{since_ms}{nonce}/{step}.{slot}{handler}")
     }

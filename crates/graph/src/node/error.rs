@@ -110,6 +110,8 @@ impl NodeError {
     }
 }
 
+// Time-outs of the system are transient, unlike in LangGraph. Errors of HTTP clients are unknown here and therefore
+// retried, a 404 as well as a 503; the models of `llm` have a retry layer that distinguishes them.
 fn is_transient_io(kind: io::ErrorKind) -> bool {
     use io::ErrorKind as Kind;
     matches!(

@@ -82,6 +82,9 @@ pub(super) async fn checkpoint<S: State>(
 }
 
 /// Adds the positions of subgraphs whose calls were abandoned: those of the supersteps that they had stored.
+// Memories have to be the same after a restart, which knows only the thread of the subgraph and the author of the
+// task's update. A node that stops waiting, or catches the error of a call, decides that its task finished with that
+// call. If its error handler finished the task, the node did not, and nothing remains.
 async fn add_abandoned<S: State>(
     exec: &Execution<S>,
     unknown: Vec<MemoryCall>,

@@ -356,6 +356,8 @@ impl<S: State> Change<S> {
             if !has_routed {
                 led.map_err(|error| RunError::Route { step: self.step, error })?;
             }
+            // Its items were sent and would be paid for twice, and its joins were reached. Only its routers are
+            // evaluated, because the new state may lead to another node.
             if is_last_run && (self.is_going || has_routed) {
                 // Its successors were planned when it ran: its items are sent, and it has reached its joins.
                 let to = |target| if let Target::Node(to) = target { Some((to, node)) } else { None };

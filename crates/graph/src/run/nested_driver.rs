@@ -104,6 +104,8 @@ async fn begin_own<S: State>(
     let mut writer = ThreadWriter::new(&exec.graph, checkpointer.clone(), thread.clone(), None, config);
     let last = last_input(&*checkpointer, &thread).await?;
     let continues = last.is_some_and(|input| input.metadata.get(TASK) == config.metadata.get(TASK));
+    // Pending tasks were for a task that no longer exists: the caller got a new input or continued from an older
+    // checkpoint, and the choice was made there.
     let (mut at, mut discarded) = (None, Vec::new());
     if !continues && let Some(head) = memories::head(&*checkpointer, &thread).await? {
         at = memories::found(&*checkpointer, &thread, head.id, place).await?;

@@ -223,6 +223,8 @@ impl Cx {
     /// # graph.add_node("guard", guard);
     /// ```
     pub async fn leave<S: State, R: Route, O>(&self, command: Command<S, R>) -> O {
+        // Not a return value: the output of a node is typed by its own graph, and the command is one of another state
+        // with other routes.
         self.wait_for([WaitReason::Left(Box::new(command))]);
         pending().await
     }

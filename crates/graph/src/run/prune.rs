@@ -44,6 +44,9 @@ pub(crate) async fn prune<S: State>(
     history: &[CheckpointMeta],
     kept: BTreeSet<CheckpointId>,
 ) -> Result<usize, RunError> {
+    // A checkpoint without its parent gets a full value and the metadata of the input before it, and only the number
+    // of its parent remains: a link to the nearest retained ancestor would be a history that never happened. The
+    // store cannot fold, so the full values are made here.
     let Some(head) = history.first() else { return Ok(0) };
     let (mut snapshots, mut metadata) = (BTreeMap::new(), BTreeMap::new());
     for meta in history.iter().filter(|meta| kept.contains(&meta.id)) {

@@ -52,6 +52,8 @@ struct StoredResult {
 /// A graph with a stored cache and without a store.
 #[derive(Debug, thiserror::Error)]
 #[error("the graph has no store; add one with `CompiledGraph::with_store`")]
+// A cache that cannot be read or written ends the run: working silently without it would repeat what was too slow or
+// too expensive to repeat.
 struct Storeless;
 
 /// Looks up the cached result of a task. Tasks that waited for an answer or an update, and error handlers, are never cached:

@@ -284,6 +284,8 @@ impl ThreadWriter {
     }
 
     /// Adds the caller's metadata of a resumed run to its first checkpoint.
+    // Not a checkpoint of its own: that would have to take over the questions, answers and results of waiting tasks,
+    // whose ids contain their checkpoint. Nothing was done with the new metadata before.
     fn add_resumed(&mut self, commit: &mut Commit) {
         if !self.resumed.is_empty() {
             Arc::make_mut(&mut commit.metadata).extend(mem::take(&mut self.resumed));

@@ -228,6 +228,7 @@ impl<S: State> Serialize for Channels<'_, S> {
     fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
         let mut object = serializer.serialize_map(None)?;
         for (position, channel) in self.state.channels().iter().enumerate() {
+            // The values of untracked channels need no JSON form, and JSON leaves the process that they belong to.
             if !channel.untracked && self.only.is_none_or(|only| only.contains(position)) {
                 let json = self.state.encode(position).map_err(Z::Error::custom)?;
                 let json: &RawValue = serde_json::from_slice(&json).map_err(Z::Error::custom)?;

@@ -204,6 +204,8 @@ fn too_long(error: ModelError, what: &str, wait: Duration, longest: Duration) ->
 impl ModelErrorKind {
     /// Returns whether another model may answer the same request. A request that is invalid or too long is so
     /// for the next model as well.
+    // The window of the next model may be larger or smaller. A conversation that is too long is compacted, for all
+    // models.
     pub fn may_pass_elsewhere(self) -> bool {
         !matches!(self, Self::BadRequest | Self::ContextOverflow)
     }
@@ -222,6 +224,7 @@ impl ModelErrorKind {
             | Self::NotFound
             | Self::BadRequest
             | Self::ContextOverflow
+            // A model that repeats itself does so again, and each attempt costs as much as the limit allows.
             | Self::AnswerLimit => false,
         }
     }

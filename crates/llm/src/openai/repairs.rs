@@ -15,6 +15,10 @@ use crate::{
     },
 };
 
+// Unknown fields are sent back: Gemini rejects a call without its signature, OpenRouter's models lose their reasoning
+// without its details, and a list of known fields would always be behind. A strict server refuses its own fields, or
+// accepts only ids of its own form. Neither is known in advance, so it is learned from the refusal, once in a
+// process; at most two requests follow the first.
 /// The protocol of the messages.
 const WIRE: &str = "chat";
 

@@ -19,6 +19,7 @@ use crate::{
 /// is left out. An answer with regular tool calls is not changed.
 /// In an answer that is to be JSON, an object is a call only in tags and the like: see [`Request::json_text`].
 #[derive(Clone, Debug)]
+// A wrapper of one model, because it is a property of its server: another model of the same agent may not need it.
 pub struct ReadsTextCalls<M>(
     /// The model.
     pub M,

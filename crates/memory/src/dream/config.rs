@@ -81,11 +81,15 @@ impl DreamConfig {
         if unread.turns.len() >= self.turns || unread.more {
             return Some(Due::Turns);
         }
+        // Not by the age of the last dream: the first message after a break would start a dream of a single turn, and
+        // the reply would wait for it.
         self.is_over(oldest.at_ms, now_ms).then_some(Due::Time)
     }
 
     /// Returns whether the last dream failed too recently.
     pub(super) fn rests(&self, cursor: &DreamCursor, now_ms: i64) -> bool {
+        // The cause is probably still present, and each attempt costs as much as a dream. A dream that a crash ended
+        // did not fail, and is resumed at once.
         cursor.last.as_ref().is_some_and(|last| last.is_to_rest() && !self.is_over(last.at_ms, now_ms))
     }
 

@@ -114,6 +114,8 @@ async fn find(desk: DreamDeps, state: &DreamState, cx: &Cx) -> Result<DreamInput
     let unread = desk.history.read(&desk.user, cursor.read.clone(), most, most_bytes).await?;
     let asked = state.asked.then_some(Due::Asked).filter(|_| !unread.turns.is_empty());
     let due = asked.or_else(|| desk.config.due(&unread, &cursor, cx.now_ms()));
+    // Read at the beginning: the file has the end of a dream before its thread has it, so that a dream resumed after
+    // a crash would take its own end for that of the dream before.
     let again = cursor.last.is_some_and(|last| last.end == DreamEnd::NothingChanged.as_str());
     let (from, to) = (cursor.read, unread.to);
     if due.is_none() {

@@ -10,6 +10,8 @@
 //! A paragraph written by hand is an entry, too.
 //! ```
 
+// Entries have no keys: users and the dreaming model edit the file, and would copy or lose them. An entry is its
+// text, and an existing text is not added again.
 use std::ops::Range;
 
 /// The content of a file without entries.

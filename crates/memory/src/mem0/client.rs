@@ -90,6 +90,8 @@ impl Mem0 {
     }
 
     /// Waits for the result of messages that the server processes asynchronously.
+    // The hosted platform responds at once that the messages are queued. Without waiting, a failure of its model
+    // would be reported as a success, and the stored entries could not be reported at all.
     async fn settled(&self, event: &str, patience: Instant) -> Result<Vec<MemoryEntry>, String> {
         let unknown = |why: String| format!("it received the messages, but the result is unknown: {why}");
         loop {

@@ -6,6 +6,8 @@
 //!
 //! Start at [`Items::pgvector`].
 
+// No index of the extension is used: its indexes approximate, its distances are sums of 32-bit floats, and the stores
+// promise one ranking.
 use superstep_checkpoint::store::{Search, StoreError, Vector};
 
 use super::{

@@ -1,1 +1,154 @@
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
+use serde_json::json;
+use superstep_checkpoint::{Checkpointer, MemoryCheckpointer, text};
+use superstep_graph::{
+    CompiledGraph, Cx, END, Log, NodeError, Route, RunOptions, START, State, StateGraph, clock::SystemClock,
+    error::chain,
+};
+use superstep_testing::sim::{self, Sim};
+
+use super::*;
+use crate::memory::{MemoryObject, MemoryObjects};
+
+#[derive(State, Clone, Debug, Default)]
+struct Words {
+    #[channel(append)]
+    log: Log<String>,
+    n: u32,
+}
+
+#[derive(Route, Clone, Copy)]
+enum Next {
+    Again,
+    Done,
+}
+
+/// How often each body and each effect ran.
+type Ran = Arc<Mutex<BTreeMap<String, u32>>>;
+
+/// Returns a graph that fans out to two nodes with an effect each, joins them, and does so three times.
+fn looping(ran: &Ran) -> CompiledGraph<Words> {
+    let mut graph = StateGraph::<Words>::new("words");
+    let plan = graph.add_node("plan", async |words: Words, _| Words::update().n(words.n + 1));
+    let mut sides = Vec::new();
+    for name in ["left", "right"] {
+        let ran = ran.clone();
+        let side =
+            graph.add_node_with(name, ran, async |ran: Ran, words: Words, cx: Cx| -> Result<_, NodeError> {
+                let paid: String = cx
+                    .once("pay", async |key: String| {
+                        *ran.lock().unwrap().entry(key).or_default() += 1;
+                        Ok::<_, NodeError>(format!("paid {}", words.n))
+                    })
+                    .await?;
+                *ran.lock().unwrap().entry(format!("{} {}", cx.node(), words.n)).or_default() += 1;
+                Ok(Words::update().log([format!("{} {paid}", cx.node())]))
+            });
+        graph.add_edge(plan, side);
+        sides.push(side);
+    }
+    let join =
+        graph.add_node("join", async |words: Words, _| Words::update().log([format!("joined {}", words.n)]));
+    graph.add_edge(START, plan);
+    graph.add_join(sides, join);
+    graph.add_conditional_edges(
+        join,
+        |words: &Words| if words.n < 3 { Next::Again } else { Next::Done },
+        move |next| match next {
+            Next::Again => plan,
+            Next::Done => END,
+        },
+    );
+    graph.compile().unwrap()
+}
+
+#[derive(Debug)]
+struct Still;
+
+impl superstep_checkpoint::Clock for Still {
+    fn now_ms(&self) -> i64 {
+        0
+    }
+}
+
+/// Runs the thread `t` once.
+fn run(graph: CompiledGraph<Words>, threads: Arc<dyn Checkpointer>) -> BoxFuture<'static, Option<End>> {
+    Box::pin(async move {
+        let graph = graph.with_checkpointer(threads);
+        let thread = graph.configured(RunOptions::new().thread("t").clock(Still)).input_id("in-1");
+        let end = thread.run(Words::update()).await;
+        Some(end.map(|end| json!(end.state.log)).map_err(|error| chain(&error)))
+    })
+}
+
+/// Runs attempts that end after these numbers of operations, and then one until the end.
+async fn attempts(crashes: impl IntoIterator<Item = usize>, ran: &Ran) -> (MemoryObject, Value) {
+    let mut object = MemoryObject::default();
+    for crash in crashes.into_iter().map(Some).chain([None]) {
+        object.restart(crash);
+        let graph = looping(ran);
+        let served = serve_run(&mut object, &"memory", |threads| run(graph, threads));
+        let ended = tokio::time::timeout(std::time::Duration::from_millis(1), served).await;
+        match (ended, crash) {
+            (Ok(ended), _) => return (object, ended.unwrap().unwrap()),
+            (Err(_), Some(_)) => assert!(object.is_crashed(), "the run waits for nothing else"),
+            (Err(_), None) => panic!("the run hangs"),
+        }
+    }
+    unreachable!("the last attempt ends")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ends_at_any_operation_goes_on_as_if_it_had_not() {
+    let threads = Arc::new(MemoryCheckpointer::new());
+    run(looping(&Ran::default()), threads.clone()).await.unwrap().unwrap();
+    let expected = threads.history(&"t".into(), Default::default()).await.unwrap();
+    let (object, outcome) = attempts([], &Ran::default()).await;
+    let places = object.operations();
+    assert!(places > 30, "{places}");
+    for crashes in
+        (1..places).map(|at| vec![at]).chain([(1..places).collect(), (1..places).step_by(3).collect()])
+    {
+        let (many, ran) = (crashes.len() > 1, Ran::default());
+        let (object, ended) = attempts(crashes.clone(), &ran).await;
+        assert_eq!(ended, outcome, "{crashes:?}");
+        let objects = MemoryObjects::of("t", object);
+        let found = Requests(objects.clone()).history(&"t".into(), Default::default()).await.unwrap();
+        assert_eq!(found, expected, "{crashes:?}");
+        let ran = ran.lock().unwrap();
+        assert_eq!(ran.len(), 12, "each body and each effect has one key: {ran:?}");
+        // What ran when the process ended is repeated.
+        assert!(many || ran.values().sum::<u32>() <= 16, "{crashes:?}: {ran:?}");
+        text::export(&Requests(objects), &"t".into(), &Default::default()).await.unwrap();
+    }
+}
+
+#[test]
+fn a_simulated_process_goes_on_from_the_journal() {
+    let make = |sim: &Sim| {
+        let mut graph = StateGraph::<Words>::new("words");
+        for name in ["left", "right"] {
+            let node = graph.add_node(name, async |_, cx: Cx| -> Result<_, NodeError> {
+                let name: String =
+                    cx.once("name", async |_| Ok::<_, NodeError>(cx.node().to_string())).await?;
+                Ok(Words::update().log([name]))
+            });
+            graph.add_edge(START, node);
+            graph.add_edge(node, END);
+        }
+        let _ = sim;
+        graph.compile().unwrap()
+    };
+    let objects = Arc::<MemoryObjects>::default();
+    let store = Arc::new(move || {
+        objects.replay();
+        Arc::new(Requests(objects.clone())) as Arc<dyn Checkpointer>
+    });
+    let options = sim::Options { store, ..sim::Options::seeds(0..200) };
+    let report = sim::check(options, make, [Words::update(), Words::update()]);
+    assert!(report.crashes > 0);
+}

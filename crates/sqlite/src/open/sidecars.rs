@@ -15,6 +15,8 @@ use superstep_checkpoint::CheckpointError;
 use super::JOURNAL;
 use crate::{error, location::beside};
 
+// Rejected and not rolled back without it: SQLite has no option for that, and a changed journal would be a guess at
+// what the other databases of its transaction did.
 /// The length of the end of a journal that names a super-journal, after the name: its length, its checksum and [`JOURNAL`].
 const SUPER_JOURNAL_END: u64 = 16;
 

@@ -23,6 +23,9 @@ impl Schema {
     /// The place in the value, as a JSON pointer, and the problem. The value, which may be long, is not
     /// repeated.
     pub(super) fn check(&self, value: &Value) -> Result<(), (String, String)> {
+        // Only the write, not the folded value: that would cost as much as the history is long, and would blame the
+        // last writer for earlier writes. Stored values are not validated again, so that a stricter schema does not
+        // make old threads unreadable.
         match self.0.iter_errors(value).next() {
             None => Ok(()),
             Some(error) => Err((error.instance_path().to_string(), error.masked().to_string())),

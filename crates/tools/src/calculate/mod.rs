@@ -71,6 +71,8 @@ async fn run(expression: String, cx: ToolCx) -> Result<String, ToolError> {
     }
 }
 
+// No other evaluator in pure Rust has exact numbers of any size, units and an interrupt: numbat, kalk and exmex
+// compute in binary floating point, rink cannot be stopped, evalexpr and abaco are under the AGPL.
 fn evaluate(expression: &str, stop: &CancellationToken) -> Result<String, ToolError> {
     let mut context = fend_core::Context::new();
     context.disable_rng();

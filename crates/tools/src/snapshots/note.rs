@@ -9,6 +9,8 @@ use superstep_llm::snapshots::SnapshotError;
 use super::{Entry, FileSnapshots, MAX_LIST_BYTES, Tree, disk, failed, is_below, restore::Step};
 use crate::folders::{held::Folder, locks::keep_names, stored::read_stored};
 
+// A comparison of the folder with the first tree would need no note, but would count the user's later changes as the
+// revert's.
 /// The name of the file in the folder of the thread.
 const NAME: &str = "revert.json";
 

@@ -105,6 +105,8 @@ impl FileSnapshots {
     ) -> Result<Plan, RestoreError> {
         let (mut steps, mut foreign) = (Vec::new(), Vec::new());
         let mut left = self.unclear(thread, rounds)?;
+        // Not the difference between the first and the last tree, which also has the user's own changes between the
+        // rounds.
         for (path, doing) in self.doings(thread, rounds)? {
             let FileRestore { found, left: after, was_ignored, is_foreign } = doing;
             let now = self.now(&path)?;

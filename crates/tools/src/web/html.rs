@@ -3,6 +3,7 @@
 //! html5ever splits the page into tags and text as a browser does, without building a tree. The cost grows
 //! with the length of a page and not with its depth, and the conversion can be cancelled at any point.
 
+// Libraries that build a tree first take time quadratic in its depth: a page of 100 KB of `<b>` took minutes.
 use std::cell::RefCell;
 
 use html5ever::{

@@ -29,6 +29,8 @@ struct ListFiles {
 ///
 /// Hidden files are listed; files that a `.gitignore` in the workspace excludes are not, nor are directories
 /// by themselves.
+// There is no tool `glob` beside it: two tools with the same purpose cost the model a decision, and small models
+// decide wrongly.
 pub fn list_files(workspace: &Workspace) -> impl Tool + use<> {
     let (workspace, about) = (workspace.clone(), workspace.clone());
     let spec = ToolSpec::of::<ListFiles>(

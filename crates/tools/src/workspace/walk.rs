@@ -29,12 +29,17 @@ pub(crate) const GITIGNORE: &str = ".gitignore";
 /// above hand-written ones: compiling 1 MiB of patterns can take 200 MB for a moment.
 pub(crate) const MAX_APPLIED: RulesSize = RulesSize { bytes: 256 << 10, patterns: 10_000 };
 
+// More is an error: without the patterns, the model would see, and snapshots would store, files that the user
+// excludes.
 /// Limits of all `.gitignore` files of a walk or a tree.
 pub(crate) const MAX_RULES: RulesSize = RulesSize { bytes: 4 << 20, patterns: 100_000 };
 
 /// Longer lines are skipped: parsing nested patterns uses the stack.
 const MAX_LINE_BYTES: usize = 4 << 10;
 
+// Not `ignore::WalkBuilder`, which opens a `.gitignore` that is a pipe or a link, searches above the root, and enters
+// a folder that became a link. On 19,801 files (debug build, Linux) a snapshot of unchanged files takes 112,000
+// system calls and 1.7 to 7 s here, 21,000 calls and 1.3 to 2.4 s with that walker and the same index.
 /// Something that is not a directory.
 pub(crate) struct Item {
     pub(crate) real: PathBuf,

@@ -37,6 +37,9 @@ impl Queue {
             if graphs.iter().all(|free| free.limit.is_none()) {
                 return self.claim_by(&self.database, worker, graphs.iter(), now_ms).await;
             }
+            // Counted here under an advisory lock: exact, and without rows that a killed worker could leave behind.
+            // The named queues of Graphile Worker run one job at a time; several of them per graph would bind each
+            // job to one when it is sent.
             let transaction = self.database.begin().await?;
             let full = self.full(&transaction, graphs).await?;
             let free = graphs.iter().filter(|free| !full.contains(&free.number));

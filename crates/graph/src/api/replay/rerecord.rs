@@ -34,6 +34,9 @@ impl<S: State> Replay<S> {
     /// [`ReplayError::NotRerecorded`] if a task needs a result or an answer that was not recorded, calls another graph, or reads the
     /// inbox, and if the thread is pruned or was changed from outside, or an input discarded tasks that did not wait. A part of the
     /// thread may be in `target` then.
+    // Not live: that needs the models, keys and files of its time, repeats effects, and changes more of the case than
+    // the change under review. Called graphs are refused, because their tasks would have to be matched across threads
+    // that are named after checkpoints.
     pub async fn rerecord(self, target: impl IntoShared<dyn Checkpointer>) -> Result<(), ReplayError> {
         let (stored, target) = (self.graph.checkpointer()?.clone(), target.into_shared());
         let branch = self.named_branch(&*stored).await?;

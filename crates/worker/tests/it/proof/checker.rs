@@ -6,6 +6,8 @@
 //!
 //! Start at [`check`].
 
+// Jepsen's checkers search for an order of operations. Here each commit names its writer, so that the database itself
+// gives the order: the checks are comparisons of times, one pass for each rule, and a finding names its rule.
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
