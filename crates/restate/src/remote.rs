@@ -2,7 +2,7 @@
 //!
 //! Start at [`read`].
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -17,6 +17,9 @@ use crate::{
 
 /// The entries of an object elsewhere.
 pub(crate) trait Remote: Send {
+    /// Returns the entries that a read needs, as far as the object knows.
+    fn entries_of<'a>(&'a mut self, request: &'a Request) -> BoxFuture<'a, Result<Entries, CheckpointError>>;
+
     /// Returns the values of the first of these entries, at least of one.
     fn get_some<'a>(
         &'a mut self,
@@ -43,7 +46,8 @@ pub(crate) async fn read(
     request: &Request,
 ) -> Result<Reply, CheckpointError> {
     for nth in 0.. {
-        let mut watched = Watched { remote: &mut *remote, generation: None, is_changed: false };
+        let entries = remote.entries_of(request).await?;
+        let mut watched = Watched { remote: &mut *remote, entries, is_changed: false };
         let reply = serve(&mut watched, &mut Memory::default(), place, request.clone()).await;
         let is_damaged = matches!(reply, Err(CheckpointError::Corrupt { .. }));
         if nth == REPETITIONS || !(is_damaged || watched.is_changed) {
@@ -66,30 +70,96 @@ pub(crate) async fn get_all(
     Ok(values)
 }
 
-/// The entries of an object, of which each reading notices a deletion of the thread.
+/// The entries of an object that a read needs.
+#[derive(Debug, Default)]
+pub(crate) struct Entries {
+    /// The values of entries, `None` for those that do not exist.
+    pub(crate) values: BTreeMap<String, Option<Bytes>>,
+    /// The names of all entries, if the read needs them.
+    pub(crate) keys: Option<Vec<String>>,
+}
+
+/// The entries of an object that a read has needed, of which each further reading notices a deletion of the thread.
 struct Watched<'a> {
     remote: &'a mut dyn Remote,
-    generation: Option<Option<Bytes>>,
+    entries: Entries,
     is_changed: bool,
 }
 
 impl Kv for Watched<'_> {
-    fn get_all(
-        &mut self,
-        mut keys: Vec<String>,
-    ) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>> {
+    fn get_all(&mut self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>> {
         Box::pin(async move {
-            keys.push(GENERATION.to_owned());
-            let mut values = get_all(self.remote, &keys).await?;
-            let generation = values.pop().flatten();
-            self.is_changed |=
-                self.generation.replace(generation.clone()).is_some_and(|old| old != generation);
+            let known = &mut self.entries.values;
+            let mut unknown: Vec<String> =
+                keys.iter().filter(|key| !known.contains_key(*key)).cloned().collect();
+            if !unknown.is_empty() {
+                unknown.push(GENERATION.to_owned());
+                let values = get_all(self.remote, &unknown).await?;
+                for (key, value) in unknown.into_iter().zip(values) {
+                    let before = known.insert(key.clone(), value.clone());
+                    self.is_changed |= key == GENERATION && before.is_some_and(|before| before != value);
+                }
+            }
+            Ok(keys.iter().map(|key| known[key].clone()).collect())
+        })
+    }
+
+    fn keys(&mut self) -> BoxFuture<'_, Result<Vec<String>, CheckpointError>> {
+        match self.entries.keys.clone() {
+            Some(keys) => Box::pin(std::future::ready(Ok(keys))),
+            None => self.remote.all_keys(),
+        }
+    }
+
+    fn set(&mut self, key: String, _: Option<Bytes>) {
+        unreachable!("a read sets no entry, such as `{key}`")
+    }
+}
+
+/// Records the entries that a read needs.
+struct Recorder<'a> {
+    kv: &'a mut dyn Kv,
+    entries: Entries,
+}
+
+/// Returns the entries that a read needs, all of the same generation.
+pub(crate) async fn recorded(
+    kv: &mut dyn Kv,
+    place: &(dyn fmt::Display + Sync),
+    request: Request,
+) -> Result<Entries, CheckpointError> {
+    loop {
+        let generation = generation_of(kv).await?;
+        let mut recorder = Recorder { kv: &mut *kv, entries: Entries::default() };
+        // The caller finds the reply, and what is wrong.
+        let _ = serve(&mut recorder, &mut Memory::default(), place, request.clone()).await;
+        let mut entries = recorder.entries;
+        if generation_of(kv).await? == generation {
+            entries.values.insert(GENERATION.to_owned(), generation);
+            return Ok(entries);
+        }
+    }
+}
+
+async fn generation_of(kv: &mut dyn Kv) -> Result<Option<Bytes>, CheckpointError> {
+    Ok(kv.get_all(vec![GENERATION.to_owned()]).await?.pop().flatten())
+}
+
+impl Kv for Recorder<'_> {
+    fn get_all(&mut self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>> {
+        Box::pin(async move {
+            let values = self.kv.get_all(keys.clone()).await?;
+            self.entries.values.extend(keys.into_iter().zip(values.iter().cloned()));
             Ok(values)
         })
     }
 
     fn keys(&mut self) -> BoxFuture<'_, Result<Vec<String>, CheckpointError>> {
-        self.remote.all_keys()
+        Box::pin(async move {
+            let keys = self.kv.keys().await?;
+            self.entries.keys = Some(keys.clone());
+            Ok(keys)
+        })
     }
 
     fn set(&mut self, key: String, _: Option<Bytes>) {

@@ -105,11 +105,16 @@ impl Kind {
 
     /// Defines the object.
     pub(crate) fn definition(self, host: Arc<Host>) -> ServiceDefinition {
-        let name = match self {
-            Self::Thread => host.names.thread.clone(),
-            Self::Beside => host.names.beside.clone(),
-        };
-        service_definition(Object { kind: self, host }, self.discovery(&name))
+        let discovery = self.discovery(self.name(&host));
+        service_definition(Object { kind: self, host }, discovery)
+    }
+
+    /// Returns the name of the object.
+    fn name(self, host: &Host) -> &Arc<str> {
+        match self {
+            Self::Thread => &host.names.thread,
+            Self::Beside => &host.names.beside,
+        }
     }
 }
 
@@ -150,6 +155,7 @@ async fn handled(
             let copy: Copy = read(input)?;
             Ok(store::copy(kind, host, handler, copy).await)
         }
+        "read" => served(store::read(kind, host, handler, read(input)?).await),
         "get" => served(store::get(handler, read(input)?).await),
         "keys" => served(store::keys(handler).await),
         "writer" => served(store::has_writer(handler, &read::<String>(input)?).await),

@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 use superstep_state::chain;
 
-use crate::request::{Reply, Request};
+use crate::{
+    remote::Entries,
+    request::{Reply, Request},
+};
 
 /// A write of a program outside of runs.
 #[derive(Debug, Serialize, Deserialize)]
@@ -162,18 +165,58 @@ pub(crate) fn values(found: &[Option<Bytes>]) -> Bytes {
 
 /// Decodes some values.
 pub(crate) fn values_of(body: &Bytes) -> Result<Vec<Option<Bytes>>, CheckpointError> {
-    let unreadable = || unreadable("values");
-    let end = body.iter().position(|byte| *byte == b'\n').ok_or_else(unreadable)?;
-    let lengths: Vec<Option<usize>> = serde_json::from_slice(&body[..end]).map_err(|_| unreadable())?;
-    let mut rest = body.slice(end + 1..);
-    let value = |length: Option<usize>| {
-        let Some(length) = length else { return Ok(None) };
-        if length > rest.len() {
-            return Err(unreadable());
-        }
-        Ok(Some(rest.split_to(length)))
-    };
-    lengths.into_iter().map(value).collect()
+    let (line, mut rest) = halves(body)?;
+    let lengths: Vec<Option<usize>> = serde_json::from_slice(&line).map_err(|_| unreadable("values"))?;
+    lengths.into_iter().map(|length| taken(&mut rest, length)).collect()
+}
+
+/// The first line of some entries.
+#[derive(Serialize, Deserialize)]
+struct EntriesHead {
+    keys: Option<Vec<String>>,
+    /// The names of entries, and the lengths of their values.
+    values: Vec<(String, Option<usize>)>,
+}
+
+/// Encodes the entries that a read needs, or the smallest of them: a line of JSON, then the values.
+pub(crate) fn entries(entries: Entries) -> Bytes {
+    let Entries { keys, values } = entries;
+    let mut values: Vec<_> = values.into_iter().collect();
+    let length = |value: &Option<Bytes>| value.as_ref().map(Bytes::len);
+    values.sort_by_key(|(_, value)| length(value));
+    let mut total = 0;
+    values.retain(|(key, value)| {
+        total += key.len() + length(value).unwrap_or_default();
+        total <= MAX_PAGE_BYTES
+    });
+    let lengths = values.iter().map(|(key, value)| (key.clone(), length(value))).collect();
+    let mut body = serde_json::to_vec(&EntriesHead { keys, values: lengths }).expect("names are JSON");
+    body.push(b'\n');
+    values.iter().filter_map(|(_, value)| value.as_ref()).for_each(|value| body.extend_from_slice(value));
+    body.into()
+}
+
+/// Decodes the entries that a read needs.
+pub(crate) fn entries_of(body: &Bytes) -> Result<Entries, CheckpointError> {
+    let (line, mut rest) = halves(body)?;
+    let EntriesHead { keys, values } = serde_json::from_slice(&line).map_err(|_| unreadable("values"))?;
+    let values = values.into_iter().map(|(key, length)| Ok((key, taken(&mut rest, length)?)));
+    Ok(Entries { keys, values: values.collect::<Result<_, CheckpointError>>()? })
+}
+
+/// Returns the first line of a body, and the rest.
+fn halves(body: &Bytes) -> Result<(Bytes, Bytes), CheckpointError> {
+    let end = body.iter().position(|byte| *byte == b'\n').ok_or_else(|| unreadable("values"))?;
+    Ok((body.slice(..end), body.slice(end + 1..)))
+}
+
+/// Takes a value of some length.
+fn taken(rest: &mut Bytes, length: Option<usize>) -> Result<Option<Bytes>, CheckpointError> {
+    match length {
+        None => Ok(None),
+        Some(length) if length > rest.len() => Err(unreadable("values")),
+        Some(length) => Ok(Some(rest.split_to(length))),
+    }
 }
 
 /// Decodes the names of entries.
@@ -227,5 +270,17 @@ mod tests {
         }
         assert_eq!(returned, found);
         values_of(&Bytes::from_static(b"[3]\nxx")).unwrap_err();
+    }
+
+    #[test]
+    fn entries_return_but_for_large_ones() {
+        let text = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+        let large = Some(Bytes::from(vec![b'x'; MAX_PAGE_BYTES]));
+        let values = [("h", text("1")), ("m1", None), ("t\n", text("")), ("u1", large)];
+        let values = values.map(|(key, value)| (key.to_owned(), value));
+        let keys = Some(vec!["h".to_owned()]);
+        let found =
+            entries_of(&entries(Entries { keys: keys.clone(), values: values.clone().into() })).unwrap();
+        assert_eq!((found.keys, found.values), (keys, values[..3].iter().cloned().collect()));
     }
 }

@@ -28,10 +28,10 @@ use crate::{
     },
     keys::{HEAD, NAME, is_beside},
     names::{Names, object_key},
-    remote::{Remote, read},
+    remote::{Entries, Remote, read},
     request::{Reply, Request},
     requests::{Names as ThreadNames, Objects},
-    wire::{Copy, Token, Write, keys_of, values_of, written_of},
+    wire::{Copy, Token, Write, entries_of, keys_of, values_of, written_of},
 };
 
 /// The time after which the lease of a program that does not renew it may be taken over.
@@ -221,8 +221,8 @@ impl Shared {
     }
 
     async fn read(&self, object: &str, request: &Request) -> Result<Reply, CheckpointError> {
-        let mut entries = Entries { shared: self, object, thread: request.thread() };
-        read(&mut entries, &object, request).await
+        let mut object_of_thread = Object { shared: self, object, thread: request.thread() };
+        read(&mut object_of_thread, &object, request).await
     }
 
     /// Takes, renews or releases a lease.
@@ -289,14 +289,21 @@ impl Shared {
     }
 }
 
-/// The entries of one object.
-struct Entries<'a> {
+/// One object.
+struct Object<'a> {
     shared: &'a Shared,
     object: &'a str,
     thread: &'a ThreadId,
 }
 
-impl Remote for Entries<'_> {
+impl Remote for Object<'_> {
+    fn entries_of<'a>(&'a mut self, request: &'a Request) -> BoxFuture<'a, Result<Entries, CheckpointError>> {
+        Box::pin(async move {
+            let body = request.encode()?;
+            entries_of(&self.shared.call(self.object, self.thread, "read", None, body).await?)
+        })
+    }
+
     fn get_some<'a>(
         &'a mut self,
         keys: &'a [String],

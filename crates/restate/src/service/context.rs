@@ -28,9 +28,9 @@ use crate::{
     keys::HEAD,
     kv::Kv,
     names::Names,
-    remote::{Remote, read},
+    remote::{Entries, Remote, read},
     request::{Reply, Request},
-    wire::{Write, keys_of, values_of, written_of},
+    wire::{Write, entries_of, keys_of, values_of, written_of},
 };
 
 /// The name of an entry, which a replay compares.
@@ -258,6 +258,10 @@ impl Elsewhere<'_> {
 }
 
 impl Remote for Elsewhere<'_> {
+    fn entries_of<'a>(&'a mut self, request: &'a Request) -> BoxFuture<'a, Result<Entries, CheckpointError>> {
+        Box::pin(async move { entries_of(&self.call("read", request.encode()?).await?) })
+    }
+
     fn get_some<'a>(
         &'a mut self,
         keys: &'a [String],

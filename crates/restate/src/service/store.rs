@@ -7,7 +7,7 @@ use crate::{
     keys::{GENERATION, Keys, LEASE, NAME, RUNNING},
     kv::{Kv as _, Memory},
     names::object_key,
-    remote::{Remote as _, get_all},
+    remote::{Remote as _, get_all, recorded},
     request::{Reply, Request},
     service::{
         Host, Kind,
@@ -15,7 +15,7 @@ use crate::{
         run::Running,
     },
     storage::serve,
-    wire::{Copy, Leased, Token, Write, keys_of, values, written, written_of},
+    wire::{Copy, Leased, Token, Write, entries, keys_of, values, written, written_of},
 };
 
 /// Serves a write.
@@ -42,10 +42,7 @@ async fn try_write(
             return Err(CheckpointError::LeaseLost { thread });
         }
     }
-    let object = match kind {
-        Kind::Thread => &host.names.thread,
-        Kind::Beside => &host.names.beside,
-    };
+    let object = kind.name(host);
     let deleted = match (kind, &request) {
         (Kind::Thread, Request::Delete { .. }) if !thread.is_child() => Some(request.clone()),
         _ => None,
@@ -65,6 +62,20 @@ pub(super) fn set_name(handler: &mut Handler, root: &ThreadId) {
     if handler.key != root.as_str() {
         handler.set(NAME.to_owned(), Some(Bytes::copy_from_slice(root.as_str().as_bytes())));
     }
+}
+
+/// Returns the entries that a read needs.
+pub(super) async fn read(
+    kind: Kind,
+    host: &Host,
+    handler: &mut Handler,
+    request: Request,
+) -> Result<Bytes, CheckpointError> {
+    if request.is_read() {
+        return Ok(entries(recorded(handler, kind.name(host), request).await?));
+    }
+    let what = format!("a write of thread `{}` is not a read", request.thread());
+    Err(CheckpointError::Storage { what, source: None })
 }
 
 /// Returns the values of the first of some entries.
@@ -152,10 +163,7 @@ pub(super) async fn copy(kind: Kind, host: &Host, handler: &mut Handler, copy: C
 }
 
 async fn try_copy(kind: Kind, host: &Host, handler: &mut Handler, copy: Copy) -> Result<(), CheckpointError> {
-    let object = match kind {
-        Kind::Thread => host.names.thread.to_string(),
-        Kind::Beside => host.names.beside.to_string(),
-    };
+    let object = kind.name(host).to_string();
     let Copy { from, to } = copy;
     let mut source = Elsewhere { handler, object, key: object_key(&from) };
     let entries = loop {

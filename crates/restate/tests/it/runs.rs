@@ -33,10 +33,10 @@ async fn a_run_ends_with_the_state_and_is_stored() {
     let run = async |id: &str| service.restate.run("w-1", "words", id, json!({"count": 1})).await.unwrap();
     let end = run("in-1").await;
     assert_eq!(end["values"], json!({"log": ["one", "two 2"], "count": 3}));
-    assert_eq!((&end["status"], &end["checkpoint"]), (&json!("completed"), &json!(3)));
+    assert_eq!((&end["status"], &end["checkpoint"]), (&json!("completed"), &json!(4)));
     assert_eq!(run("in-1").await, end);
     let stored = words().with_checkpointer(service.restate.checkpointer().unwrap());
     let thread = stored.thread("w-1");
     assert_eq!(thread.state().await.unwrap().values.count, 3);
-    assert_eq!(thread.history().checkpoints().await.unwrap().len(), 3);
+    assert_eq!(thread.history().checkpoints().await.unwrap().len(), 4);
 }

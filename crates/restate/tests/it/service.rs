@@ -26,15 +26,14 @@ impl Service {
         let endpoint = graphs(Endpoint::builder()).namespace(&namespace).build().unwrap();
         let restate = node.client().namespace(namespace);
         let stop = CancellationToken::new();
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let served = stop.clone();
+        let (served, registering) = (stop.clone(), restate.clone());
         let (registered, is_registered) = std::sync::mpsc::sync_channel(1);
-        let registering = restate.clone();
+        // A test may be within a runtime already.
         let thread = std::thread::spawn(move || {
-            runtime.block_on(async {
+            let mut runtime = tokio::runtime::Builder::new_multi_thread();
+            runtime.worker_threads(1).enable_all().build().unwrap().block_on(async {
+                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let url = format!("http://{}", listener.local_addr().unwrap());
                 let serving = tokio::spawn(endpoint.serve_on(listener, served));
                 registered.send(registering.register(&url).await).unwrap();
                 serving.await.unwrap().unwrap();
