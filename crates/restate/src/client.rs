@@ -5,18 +5,21 @@
 mod background;
 mod cluster;
 mod http;
+mod thread;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
-use serde_json::{Value, json};
+use rand::{TryRng as _, rngs::SysRng};
+use serde_json::json;
 use superstep_checkpoint::{CheckpointError, Checkpointer, ThreadId};
 
-use self::{cluster::Cluster, http::Http};
-use crate::{
-    endpoint::NAMESPACE,
-    names::{Names, object_key},
-    requests::Requests,
+use self::{
+    cluster::Cluster,
+    http::{Http, failed},
 };
+
+pub use self::thread::{Ended, RestateError, RestateThread};
+use crate::{endpoint::NAMESPACE, names::Names, requests::Requests};
 
 /// A Restate cluster with threads of superstep.
 #[derive(Clone)]
@@ -34,12 +37,21 @@ impl Restate {
         Ok(Self { http: Http::new(url)?, namespace: NAMESPACE.to_owned() })
     }
 
-    /// Sets the URL of the admin API, such as `http://127.0.0.1:9070`, which lists threads and registers services.
+    /// Adds the ingress of another node, for requests that the first one does not serve.
+    ///
+    /// # Errors
+    /// If it is not a URL.
+    pub fn ingress(mut self, url: &str) -> Result<Self, CheckpointError> {
+        self.http.add_ingress(url)?;
+        Ok(self)
+    }
+
+    /// Adds the URL of the admin API, such as `http://127.0.0.1:9070`, which lists threads and registers services.
     ///
     /// # Errors
     /// If it is not a URL.
     pub fn admin(mut self, url: &str) -> Result<Self, CheckpointError> {
-        self.http.set_admin(url)?;
+        self.http.add_admin(url)?;
         Ok(self)
     }
 
@@ -74,50 +86,17 @@ impl Restate {
         Ok(Arc::new(Requests(Arc::new(cluster))))
     }
 
-    /// Runs a graph on a thread, and returns its end.
-    ///
-    /// # Errors
-    /// The error of the run, or Restate cannot be reached.
-    pub async fn run(
-        &self,
-        thread: impl Into<ThreadId>,
-        graph: &str,
-        id: &str,
-        input: Value,
-    ) -> Result<Value, CheckpointError> {
-        let thread = thread.into();
-        let body = json!({"graph": graph, "thread": thread, "input": input, "id": id});
-        self.work(&thread, "run", id, &body).await
+    /// Returns a thread of the service with the name of the graph that runs it.
+    pub fn thread(&self, graph: impl Into<String>, thread: impl Into<ThreadId>) -> RestateThread {
+        RestateThread::new(self.clone(), graph.into(), thread.into())
     }
+}
 
-    async fn work(
-        &self,
-        thread: &ThreadId,
-        handler: &str,
-        id: &str,
-        body: &Value,
-    ) -> Result<Value, CheckpointError> {
-        let names = Names::new(&self.namespace);
-        let mut pause = Duration::from_millis(20);
-        for attempt in 0.. {
-            // The end of an attempt that was locked out is stored under its key.
-            let id = format!("{handler}.{id}.{attempt}");
-            let body = body.to_string().into_bytes();
-            let key = object_key(thread);
-            match self.http.call((&names.thread, &key, handler), Some(&id), body).await {
-                Ok(output) => {
-                    return serde_json::from_slice(&output).map_err(|cause| CheckpointError::Storage {
-                        what: "the end of a run is not JSON".to_owned(),
-                        source: Some(cause.into()),
-                    });
-                }
-                Err(error) if error.is_locked() => tokio::time::sleep(pause).await,
-                Err(error) => return Err(error.into()),
-            }
-            pause = (pause * 2).min(Duration::from_secs(1));
-        }
-        unreachable!("the attempts do not end")
-    }
+/// Draws a name that no other request has.
+fn unique() -> Result<String, CheckpointError> {
+    let drawn =
+        SysRng.try_next_u64().and_then(|one| Ok(format!("{one:016x}{:016x}", SysRng.try_next_u64()?)));
+    drawn.map_err(|cause| failed("this machine has no random number".to_owned(), Some(cause.into())))
 }
 
 impl fmt::Debug for Restate {

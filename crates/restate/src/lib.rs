@@ -17,5 +17,5 @@ mod service;
 mod storage;
 mod wire;
 
-pub use client::Restate;
+pub use client::{Ended, Restate, RestateError, RestateThread};
 pub use endpoint::{Endpoint, EndpointBuilder, EndpointError};

@@ -138,8 +138,8 @@ fn outcome<T>(result: &Result<T, CheckpointError>, head: impl FnOnce(&T) -> u64)
 }
 
 /// A checkpointer whose requests are in a journal.
-pub struct Journaled<C> {
-    pub store: C,
+pub struct Journaled {
+    pub store: Arc<dyn Checkpointer>,
     pub journal: Arc<Journal>,
 }
 
@@ -156,7 +156,7 @@ impl Drop for Held {
     }
 }
 
-impl<C> Journaled<C> {
+impl Journaled {
     async fn recorded<T>(
         &self,
         task: &TaskKey,
@@ -182,9 +182,9 @@ fn keys<'a>(results: impl IntoIterator<Item = &'a RawJson>) -> BTreeSet<String> 
     results.into_iter().filter_map(|result| serde_json::from_str(result).ok()).collect()
 }
 
-impl<C: Checkpointer> Wrapper for Journaled<C> {
+impl Wrapper for Journaled {
     fn store(&self) -> &dyn Checkpointer {
-        &self.store
+        &*self.store
     }
 
     fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {

@@ -82,8 +82,10 @@ async fn the_worker() {
     };
     let journal = Journal::create(Path::new(&folder), &process);
     let options = options(url, schema);
-    let store =
-        Journaled { store: PostgresCheckpointer::open(options.clone()).unwrap(), journal: journal.clone() };
+    let store = Journaled {
+        store: Arc::new(PostgresCheckpointer::open(options.clone()).unwrap()),
+        journal: journal.clone(),
+    };
     let graph = graph(&Outside::Journal(journal)).with_checkpointer(Wrapped(store));
     let jobs = Jobs::open(options).await.unwrap();
     let worker = Worker::new(&jobs).graph(graph).heartbeat(Duration::from_millis(300));
@@ -321,8 +323,10 @@ async fn a_late_owner(server: &Server, has_no_fence: bool) -> Vec<Violation> {
     let direct = options(server.url(), server.schema()).lease(lease);
     let late = options(url_of(network.folder()), direct.schema.clone()).lease(lease);
     let open = |options: &PostgresOptions, name| {
-        let (store, journal) =
-            (PostgresCheckpointer::open(options.clone()).unwrap(), Journal::create(folder.path(), name));
+        let (store, journal) = (
+            Arc::new(PostgresCheckpointer::open(options.clone()).unwrap()),
+            Journal::create(folder.path(), name),
+        );
         Wrapped(Journaled { store, journal })
     };
     let (one, other) = (open(&late, "one"), open(&direct, "other"));
