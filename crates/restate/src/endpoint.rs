@@ -20,6 +20,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    identity,
     names::Names,
     service::{
         Admit, Host, Kind, Layer,
@@ -243,6 +244,9 @@ impl EndpointBuilder {
         let mut served = endpoint::Endpoint::builder()
             .bind(Kind::Thread.definition(host.clone()))
             .bind(Kind::Beside.definition(host.clone()));
+        if !identity_keys.is_empty() {
+            identity::install();
+        }
         for key in identity_keys {
             served =
                 served.identity_key(&key).map_err(|error| EndpointError::IdentityKey(error.to_string()))?;

@@ -4,6 +4,7 @@
 
 mod client;
 mod endpoint;
+mod identity;
 mod journaled;
 mod keys;
 mod kv;

@@ -57,8 +57,15 @@ pub(crate) enum Kind {
 }
 
 /// The handlers of an object: name, and whether they run beside others of the same key.
-const HANDLERS: [(&str, bool); 6] =
-    [("write", false), ("copy", false), ("get", true), ("keys", true), ("writer", true), ("cancel", true)];
+const HANDLERS: [(&str, bool); 7] = [
+    ("write", false),
+    ("copy", false),
+    ("read", true),
+    ("get", true),
+    ("keys", true),
+    ("writer", true),
+    ("cancel", true),
+];
 
 /// Those that only the object of a thread has.
 const OF_THREAD: [&str; 7] = ["run", "resume", "answer", "update", "fork", "lease", "release"];
