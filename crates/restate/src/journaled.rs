@@ -35,6 +35,9 @@ pub(crate) trait Journal: Kv {
         make: BoxFuture<'a, Result<Vec<u8>, Drained>>,
     ) -> BoxFuture<'a, Result<Bytes, AttemptError>>;
 
+    /// Waits until the invocation is cancelled. It goes on then, and its run ends as cancelled.
+    fn cancelled(&mut self) -> BoxFuture<'_, ()>;
+
     /// Serves a request about a thread of the object beside.
     fn serve_beside(&mut self, request: Request) -> BoxFuture<'_, Result<Reply, CheckpointError>>;
 }
@@ -89,7 +92,7 @@ pub(crate) async fn serve_run<J: Journal>(
     loop {
         // Once the replay is over, the next request is there before its entry begins: the entry and its result are one message.
         let mut sent = match &mut driver {
-            Some(driver) => Some(next(driver, &mut requests).await?),
+            Some(driver) => Some(next_or_cancelled(journal, driver, &mut requests).await?),
             None => None,
         };
         let mut live = None;
@@ -132,6 +135,20 @@ pub(crate) async fn serve_run<J: Journal>(
             let _ = reply.send(served);
         }
     }
+}
+
+/// Polls the driver until its next request, which may be a consequence of the cancellation of the invocation.
+async fn next_or_cancelled<J: Journal>(
+    journal: &mut J,
+    driver: &mut BoxFuture<'static, Drained>,
+    requests: &mut mpsc::UnboundedReceiver<Sent>,
+) -> Result<Sent, Drained> {
+    tokio::select! {
+        biased;
+        sent = next(driver, requests) => return sent,
+        () = journal.cancelled() => {}
+    }
+    next(driver, requests).await
 }
 
 /// Polls the driver until its next request.

@@ -6,8 +6,7 @@ use std::{
 use serde_json::json;
 use superstep_checkpoint::{Checkpointer, MemoryCheckpointer, text};
 use superstep_graph::{
-    CompiledGraph, Cx, END, Log, NodeError, Route, RunOptions, START, State, StateGraph, clock::SystemClock,
-    error::chain,
+    CompiledGraph, Cx, END, Log, NodeError, Route, RunOptions, START, State, StateGraph, error::chain,
 };
 use superstep_testing::sim::{self, Sim};
 

@@ -7,7 +7,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -50,6 +50,8 @@ pub(super) struct Handler {
     pub(super) progress: Arc<Progress>,
     /// The number of calls of other objects.
     calls: u64,
+    /// Waits for the cancellation.
+    watch: Option<Mutex<BoxFuture<'static, Result<Bytes, TerminalError>>>>,
 }
 
 /// The progress of an invocation, with that of its earlier attempts.
@@ -84,6 +86,7 @@ impl Handler {
             cancel,
             progress: Arc::default(),
             calls: 0,
+            watch: None,
         };
         (handler, input)
     }
@@ -142,15 +145,25 @@ impl Handler {
         }
     }
 
-    /// Returns whether the invocation was cancelled. The SDK reports that once, instead of the result that was waited for.
+    /// Returns whether the invocation was cancelled.
     fn is_cancellation(&self, error: &TerminalError) -> bool {
-        // The text of a cancelled call is the server's: "canceled".
-        let is = error.code() == CANCELLED && error.message() == "cancelled";
-        if is {
-            self.cancel.cancel();
-        }
-        is
+        is_cancellation(error, &self.cancel)
     }
+}
+
+/// Returns whether the invocation was cancelled, and notes it. The SDK reports that once, instead of the result that was waited for.
+fn is_cancellation(error: &TerminalError, cancel: &CancellationToken) -> bool {
+    // The text of a cancelled call is the server's: "canceled".
+    let is = error.code() == CANCELLED && error.message() == "cancelled";
+    if is {
+        cancel.cancel();
+    }
+    is
+}
+
+/// Returns a future that is never ready.
+fn never(context: ContextInternal) -> BoxFuture<'static, Result<Bytes, TerminalError>> {
+    Box::pin(async move { context.awakeable::<Bytes>().1.await })
 }
 
 /// The code of the error of something that was cancelled.
@@ -225,6 +238,21 @@ impl Journal for Handler {
                         return entry.map_err(|error| AttemptError::Journal(error.message().to_owned()));
                     }
                 }
+            }
+        })
+    }
+
+    fn cancelled(&mut self) -> BoxFuture<'_, ()> {
+        if self.cancel.is_cancelled() {
+            return Box::pin(std::future::pending());
+        }
+        let (context, cancel) = (&self.context, &self.cancel);
+        // Nothing completes it, so that it reports a cancellation only.
+        let watch = self.watch.get_or_insert_with(|| Mutex::new(never(context.clone())));
+        let watch = watch.get_mut().unwrap_or_else(PoisonError::into_inner);
+        Box::pin(async move {
+            if let Err(error) = watch.await {
+                is_cancellation(&error, cancel);
             }
         })
     }
