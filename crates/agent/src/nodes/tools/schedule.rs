@@ -8,7 +8,7 @@ use superstep_graph::NodeError;
 use super::{
     answer::Answer,
     call,
-    decision::{request_all, verdict_on},
+    decision::{early_verdict, request_all},
     hooks::prepare,
     pending::Pending,
     round::Round,
@@ -35,7 +35,7 @@ pub(super) async fn answer_all(round: &mut Round, mut calls: Vec<Pending>) -> Re
     let round = &*round;
     if asks_first {
         for call in &mut calls {
-            call.verdict = verdict_on(round, call);
+            call.verdict = early_verdict(round, call);
         }
     }
     let mut undecided = asks_first && calls.iter().any(Pending::needs_approval);
