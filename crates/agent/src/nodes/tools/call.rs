@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 use super::{
     answer::{Answer, CallResult},
     decision::{Approved, Decision, about, decide},
-    hooks::{acted, prepare},
+    hooks::acted,
     keys::{result_of, start_event_key},
     pending::{Left, Pending},
     round::{Counted, Round},
@@ -47,7 +47,6 @@ struct Call<'a> {
 pub(super) async fn answer(round: &Round, pending: Pending) -> Result<Answer, NodeError> {
     let (cx, position) = (&round.cx, pending.position);
     let _answered = round.order.until_answered(position);
-    let pending = prepare(round, pending).await?;
     let behaviour = round.behaviour(&pending);
     let (call_id, name) = (pending.call.id.clone(), pending.name.clone());
     let is_cancelled = pending.left == Left::Nothing && cx.cancel().is_cancelled();
