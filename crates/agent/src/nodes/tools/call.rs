@@ -18,7 +18,7 @@ use super::{
     answer::{Answer, CallResult},
     decision::{Approved, Decision, about, decide},
     hooks::acted,
-    keys::{result_of, start_event_key},
+    keys::{asks, result_of, start_event_key},
     pending::{Left, Pending},
     round::{Counted, Round},
 };
@@ -220,6 +220,36 @@ impl<'a> Call<'a> {
             None => done.result,
         };
         Ok(CallResult { result, rule: approved.rule, ran_with, ..done })
+    }
+
+    /// Runs the call, and again after each answer to a question of its tool.
+    async fn run_answered(&mut self, approved: &Approved) -> Result<CallResult, NodeError> {
+        loop {
+            let answers = self.answers(&approved.args).await?;
+            if let Some(done) = self.unknown_outcome(&approved.tool).await? {
+                return Ok(done);
+            }
+            let span = trace::execute_tool(&self.pending.name, &self.pending.call.id);
+            captured(&span, trace::ARGUMENTS, || approved.args.to_string());
+            match self.run_tool(approved, answers).instrument(span.clone()).await {
+                Ok(done) => {
+                    captured(&span, trace::RESULT, || done.result.clone());
+                    if !done.returned {
+                        trace::failed(&span);
+                    }
+                    if self.questions.is_empty() {
+                        return Ok(done);
+                    }
+                    let note = prompts::sent_again(self.questions.len() + 1);
+                    return Ok(CallResult { result: format!("{note}\n{}", done.result), ..done });
+                }
+                Err(question) => {
+                    let key = asks(self.pending.position, self.questions.len());
+                    let stored = self.round.cx.once(&key, async |_| Ok::<_, NodeError>(question)).await?;
+                    self.questions.push(stored);
+                }
+            }
+        }
     }
 
     /// Returns the key with which the tool recognizes a repetition of the call.
