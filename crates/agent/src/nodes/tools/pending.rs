@@ -15,8 +15,8 @@ use crate::{
     hooks::Acting,
     nodes::{loops, parts},
     permissions::permit_of,
+    repair::repaired_call,
     state::{Refusal, ToolCallRecord},
-    transcript::repaired_call,
 };
 
 /// A call that must be answered.
