@@ -34,6 +34,7 @@ pub(crate) mod restore;
 pub(crate) mod resumable;
 mod resume;
 pub(crate) mod root_run;
+mod stop;
 pub(crate) mod stored_cache;
 pub(crate) mod subgraph_lookup;
 mod superstep;

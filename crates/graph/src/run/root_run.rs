@@ -12,7 +12,7 @@ use super::{
     driver::{drive, new_execution},
     execution::Execution,
     prune::retain,
-    record::fold_early,
+    stop::fold_early,
     superstep::Stop,
 };
 use crate::{
