@@ -12,7 +12,7 @@ use super::{
     execution::Execution,
     nested_call::NestedContext,
     superstep::{FinishedTask, Refused, Stop},
-    targets::{named, targets},
+    targets::named,
 };
 use crate::{
     RunError, State,
@@ -83,12 +83,12 @@ pub(super) fn finish<S: State>(
         exec.is_head = false;
         begin_fold(&mut exec.state, exec.nested.as_mut()).map_err(refuse)?;
         fold_update(&mut exec.state, exec.nested.as_mut(), update).map_err(refuse)?;
-        (None, targets(compiled, &exec.state, task.step, name)?)
+        (None, compiled.targets(&exec.state, task.step, name)?)
     } else if !compiled.decides() {
         (Some(update), Targets::default())
     } else {
         let left_behind = reduce(&exec.state, [update.clone()]).map_err(refuse)?;
-        (Some(update), targets(compiled, &left_behind, task.step, name)?)
+        (Some(update), compiled.targets(&left_behind, task.step, name)?)
     };
     let Targets { ends, items } = command_targets.followed_by(targets);
     if update.is_some() || !items.is_empty() || exec.writer.is_some() {
