@@ -34,6 +34,7 @@ pub(crate) mod restore;
 pub(crate) mod resumable;
 mod resume;
 pub(crate) mod root_run;
+pub(crate) mod since_snapshot;
 mod stop;
 pub(crate) mod stored_cache;
 pub(crate) mod subgraph_lookup;
