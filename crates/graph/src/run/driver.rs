@@ -26,6 +26,7 @@ use super::{
     execution::Execution,
     fail::{fail_task, failed, too_long},
     finish::finish_task,
+    first_tasks::Begin,
     interrupts::interrupt,
     observer::{Plain, RunObserver, TaskStart},
     record::{
@@ -34,7 +35,6 @@ use super::{
     recording::Recording,
     replaying::Replaying,
     rerecording::Rerecording,
-    resume::Begin,
     stop::{record_over, record_stop},
     stored_cache::{cache_finished, fetch_cached, is_cached_in_store, look_up},
     superstep::{Refused, Stop, TaskEnd, TaskResult},

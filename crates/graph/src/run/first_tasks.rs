@@ -1,4 +1,4 @@
-//! Accepted inputs and restored tasks: what a run has before its first node executes.
+//! The tasks with which a run begins: an accepted input, or those of a checkpoint with the answers available now.
 
 use std::{collections::BTreeMap, sync::Arc};
 
