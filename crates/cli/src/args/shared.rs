@@ -185,10 +185,10 @@ pub(crate) enum Format {
 /// The options of an agent.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct AgentArgs {
-    /// The model, or `offline` [default: the thread's, then OPENAI_MODEL].
+    /// The model, or `offline` [default: that of `--config`, then the thread's, then OPENAI_MODEL].
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// The server, such as `http://127.0.0.1:11434/v1` [default: the thread's, then OPENAI_BASE_URL].
+    /// The server, such as `http://127.0.0.1:11434/v1` [default: that of `--config`, then the thread's, then OPENAI_BASE_URL].
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
     /// The key [default: OPENAI_API_KEY, which is safer: other programs can see command lines].
