@@ -147,7 +147,7 @@ pub enum RunError {
     ZeroStepLimit,
     /// The graph has a checkpointer, but the run has no thread.
     #[error(
-        "SS108: graph `{graph}` has a checkpointer, so a run needs a thread; use `CompiledGraph::thread`"
+        "SS108: graph `{graph}` has a checkpointer, so a run needs a thread; use `CompiledGraph::thread`, or `CompiledGraph::without_thread` to store nothing"
     )]
     NoThread {
         /// The graph.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep::{
-    JsonState,
+    JsonChannels, JsonState,
     prelude::*,
     state::{ById, HasId},
 };
