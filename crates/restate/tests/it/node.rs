@@ -68,6 +68,10 @@ addresses = ["http://127.0.0.1:{node}"]
 bind-port = {admin}
 [ingress]
 bind-port = {ingress}
+[log-server]
+rocksdb-disable-wal-fsync = true
+[metadata-server]
+rocksdb-disable-wal-fsync = true
 "#
         );
         fs::write(folder.join("node.toml"), settings).unwrap();
