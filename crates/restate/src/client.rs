@@ -5,18 +5,20 @@
 mod background;
 mod cluster;
 mod http;
+mod json_thread;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
-use serde_json::{Value, json};
+use rand::{TryRng as _, rngs::SysRng};
+use serde_json::json;
 use superstep_checkpoint::{CheckpointError, Checkpointer, ThreadId};
 
-use self::{cluster::Cluster, http::Http};
-use crate::{
-    endpoint::NAMESPACE,
-    names::{Names, object_key},
-    requests::Requests,
+pub use self::json_thread::JsonThread;
+use self::{
+    cluster::Cluster,
+    http::{Http, failed},
 };
+use crate::{endpoint::NAMESPACE, names::Names, requests::Requests};
 
 /// A Restate cluster with threads of superstep.
 #[derive(Clone)]
@@ -74,50 +76,20 @@ impl Restate {
         Ok(Arc::new(Requests(Arc::new(cluster))))
     }
 
-    /// Runs a graph on a thread, and returns its end.
-    ///
-    /// # Errors
-    /// The error of the run, or Restate cannot be reached.
-    pub async fn run(
-        &self,
-        thread: impl Into<ThreadId>,
-        graph: &str,
-        id: &str,
-        input: Value,
-    ) -> Result<Value, CheckpointError> {
-        let thread = thread.into();
-        let body = json!({"graph": graph, "thread": thread, "input": input, "id": id});
-        self.work(&thread, "run", id, &body).await
-    }
-
-    async fn work(
-        &self,
-        thread: &ThreadId,
-        handler: &str,
-        id: &str,
-        body: &Value,
-    ) -> Result<Value, CheckpointError> {
+    /// Returns a handle to a thread of a graph, whose inputs and states are JSON.
+    #[must_use = "a handle does nothing until one of its operations runs"]
+    pub fn json_thread(&self, graph: impl Into<String>, thread: impl Into<ThreadId>) -> JsonThread {
         let names = Names::new(&self.namespace);
-        let mut pause = Duration::from_millis(20);
-        for attempt in 0.. {
-            // The end of an attempt that was locked out is stored under its key.
-            let id = format!("{handler}.{id}.{attempt}");
-            let body = body.to_string().into_bytes();
-            let key = object_key(thread);
-            match self.http.call((&names.thread, &key, handler), Some(&id), body).await {
-                Ok(output) => {
-                    return serde_json::from_slice(&output).map_err(|cause| CheckpointError::Storage {
-                        what: "the end of a run is not JSON".to_owned(),
-                        source: Some(cause.into()),
-                    });
-                }
-                Err(error) if error.is_locked() => tokio::time::sleep(pause).await,
-                Err(error) => return Err(error.into()),
-            }
-            pause = (pause * 2).min(Duration::from_secs(1));
-        }
-        unreachable!("the attempts do not end")
+        JsonThread::new(self.http.clone(), names, graph.into(), thread.into())
     }
+}
+
+/// Returns a name that nothing else has.
+fn unique() -> Result<String, CheckpointError> {
+    let drawn = SysRng.try_next_u64().and_then(|one| Ok((one, SysRng.try_next_u64()?)));
+    let (one, other) =
+        drawn.map_err(|cause| failed("this machine has no random number".to_owned(), Some(cause.into())))?;
+    Ok(format!("{one:016x}{other:016x}"))
 }
 
 impl fmt::Debug for Restate {

@@ -18,5 +18,5 @@ mod service;
 mod storage;
 mod wire;
 
-pub use client::Restate;
-pub use endpoint::{Endpoint, EndpointBuilder, EndpointError};
+pub use client::{JsonThread, Restate};
+pub use endpoint::{Endpoint, EndpointBuilder, EndpointError, listen};

@@ -13,7 +13,6 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
-use rand::{TryRng as _, rngs::SysRng};
 use serde_json::{Value, json};
 use superstep_checkpoint::{
     CheckpointError, CheckpointMeta, History, Lease, ThreadId,
@@ -25,6 +24,7 @@ use crate::{
     client::{
         background::Background,
         http::{CallError, Http, failed},
+        unique,
     },
     keys::{HEAD, NAME, is_beside},
     names::{Names, object_key},
@@ -61,14 +61,10 @@ struct Shared {
 
 impl Cluster {
     pub(super) fn open(http: Http, names: Names) -> Result<Self, CheckpointError> {
-        let drawn: Result<[u64; 2], _> =
-            SysRng.try_next_u64().and_then(|one| Ok([one, SysRng.try_next_u64()?]));
-        let [one, other] = drawn
-            .map_err(|cause| failed("this machine has no random number".to_owned(), Some(cause.into())))?;
         let shared = Arc::new(Shared {
             http,
             names,
-            owner: format!("{one:016x}{other:016x}"),
+            owner: unique()?,
             count: AtomicU64::new(0),
             leases: Mutex::default(),
         });
