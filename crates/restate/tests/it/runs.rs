@@ -260,7 +260,8 @@ async fn a_thread_may_have_any_name() {
     let Some(node) = shared() else { return };
     let service = Service::start(node, graphs);
     let stored = service.restate.checkpointer().unwrap();
-    let mut names = ["", ".", "..", "#", "a/b", "?x=1", "%2F", "ü \n", "'; --"].map(ThreadId::from).to_vec();
+    let mut names =
+        ["", ".", "..", "#", "a/b", "?x=1", "%2F", "ü", "\t\n", "'; --"].map(ThreadId::from).to_vec();
     names.push("long ".repeat(1000).into());
     for name in &names {
         let end = service.restate.json_thread("words", name).run(json!({"most": 1})).await.unwrap();
