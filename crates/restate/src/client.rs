@@ -5,7 +5,7 @@
 mod background;
 mod cluster;
 mod http;
-mod json_thread;
+mod thread;
 
 use std::{fmt, sync::Arc};
 
@@ -13,11 +13,12 @@ use rand::{TryRng as _, rngs::SysRng};
 use serde_json::json;
 use superstep_checkpoint::{CheckpointError, Checkpointer, ThreadId};
 
-pub use self::json_thread::JsonThread;
 use self::{
     cluster::Cluster,
     http::{Http, failed},
 };
+
+pub use self::thread::{Ended, RestateError, RestateThread};
 use crate::{endpoint::NAMESPACE, names::Names, requests::Requests};
 
 /// A Restate cluster with threads of superstep.
@@ -36,12 +37,21 @@ impl Restate {
         Ok(Self { http: Http::new(url)?, namespace: NAMESPACE.to_owned() })
     }
 
-    /// Sets the URL of the admin API, such as `http://127.0.0.1:9070`, which lists threads and registers services.
+    /// Adds the ingress of another node, for requests that the first one does not serve.
+    ///
+    /// # Errors
+    /// If it is not a URL.
+    pub fn ingress(mut self, url: &str) -> Result<Self, CheckpointError> {
+        self.http.add_ingress(url)?;
+        Ok(self)
+    }
+
+    /// Adds the URL of the admin API, such as `http://127.0.0.1:9070`, which lists threads and registers services.
     ///
     /// # Errors
     /// If it is not a URL.
     pub fn admin(mut self, url: &str) -> Result<Self, CheckpointError> {
-        self.http.set_admin(url)?;
+        self.http.add_admin(url)?;
         Ok(self)
     }
 
@@ -76,20 +86,17 @@ impl Restate {
         Ok(Arc::new(Requests(Arc::new(cluster))))
     }
 
-    /// Returns a handle to a thread of a graph, whose inputs and states are JSON.
-    #[must_use = "a handle does nothing until one of its operations runs"]
-    pub fn json_thread(&self, graph: impl Into<String>, thread: impl Into<ThreadId>) -> JsonThread {
-        let names = Names::new(&self.namespace);
-        JsonThread::new(self.http.clone(), names, graph.into(), thread.into())
+    /// Returns a thread of the service with the name of the graph that runs it.
+    pub fn thread(&self, graph: impl Into<String>, thread: impl Into<ThreadId>) -> RestateThread {
+        RestateThread::new(self.clone(), graph.into(), thread.into())
     }
 }
 
-/// Returns a name that nothing else has.
+/// Draws a name that no other request has.
 fn unique() -> Result<String, CheckpointError> {
-    let drawn = SysRng.try_next_u64().and_then(|one| Ok((one, SysRng.try_next_u64()?)));
-    let (one, other) =
-        drawn.map_err(|cause| failed("this machine has no random number".to_owned(), Some(cause.into())))?;
-    Ok(format!("{one:016x}{other:016x}"))
+    let drawn =
+        SysRng.try_next_u64().and_then(|one| Ok(format!("{one:016x}{:016x}", SysRng.try_next_u64()?)));
+    drawn.map_err(|cause| failed("this machine has no random number".to_owned(), Some(cause.into())))
 }
 
 impl fmt::Debug for Restate {

@@ -18,5 +18,5 @@ mod service;
 mod storage;
 mod wire;
 
-pub use client::{JsonThread, Restate};
+pub use client::{Ended, Restate, RestateError, RestateThread};
 pub use endpoint::{Endpoint, EndpointBuilder, EndpointError, listen};

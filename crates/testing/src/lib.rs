@@ -24,6 +24,9 @@ mod loopback;
 pub mod mem0;
 mod nodes;
 mod progress;
+#[cfg(feature = "proof")]
+#[doc(hidden)]
+pub mod proof;
 #[cfg(feature = "property")]
 pub mod property;
 pub mod provider;

@@ -36,8 +36,9 @@ const MAX_SHOWN: usize = 500;
 #[derive(Clone)]
 pub(super) struct Http {
     client: Client,
-    ingress: Url,
-    admin: Option<Url>,
+    /// Of one node or several.
+    ingress: Vec<Url>,
+    admin: Vec<Url>,
     pub(super) token: Option<Arc<str>>,
 }
 
@@ -71,25 +72,55 @@ impl Http {
         let ingress = parsed(url)?;
         let client = client(&ingress)
             .map_err(|cause| failed("the HTTP client of Restate cannot start".to_owned(), Some(cause)))?;
-        Ok(Self { client, ingress, admin: None, token: None })
+        Ok(Self { client, ingress: vec![ingress], admin: Vec::new(), token: None })
     }
 
-    pub(super) fn set_admin(&mut self, url: &str) -> Result<(), CheckpointError> {
-        self.admin = Some(parsed(url)?);
+    pub(super) fn add_ingress(&mut self, url: &str) -> Result<(), CheckpointError> {
+        self.ingress.push(parsed(url)?);
+        Ok(())
+    }
+
+    pub(super) fn add_admin(&mut self, url: &str) -> Result<(), CheckpointError> {
+        self.admin.push(parsed(url)?);
         Ok(())
     }
 
     /// Calls a handler: object, key and name. With an idempotency key it is executed once.
     pub(super) async fn call(
         &self,
-        (object, key, handler): (&str, &str, &str),
+        (object, key, handler): (impl AsRef<str>, impl AsRef<str>, &str),
         idempotency_key: Option<&str>,
         body: Vec<u8>,
     ) -> Result<Bytes, CallError> {
-        let url = below(&self.ingress, &[object, key, handler]);
+        self.post(&[object.as_ref(), key.as_ref(), handler], None, idempotency_key, body).await
+    }
+
+    /// Lets a handler be called after some time, and does not wait for it.
+    pub(super) async fn send_later(
+        &self,
+        (object, key, handler): (impl AsRef<str>, impl AsRef<str>, &str),
+        idempotency_key: &str,
+        delay: Duration,
+        body: Vec<u8>,
+    ) -> Result<(), CallError> {
+        let path = [object.as_ref(), key.as_ref(), handler, "send"];
+        self.post(&path, Some(delay), Some(idempotency_key), body).await.map(drop)
+    }
+
+    async fn post(
+        &self,
+        path: &[&str],
+        delay: Option<Duration>,
+        idempotency_key: Option<&str>,
+        body: Vec<u8>,
+    ) -> Result<Bytes, CallError> {
         let body = Bytes::from(body);
-        let request = || {
-            let mut request = self.client.post(url.clone());
+        let request = |ingress: &Url| {
+            let mut url = below(ingress, path);
+            if let Some(delay) = delay.filter(|delay| !delay.is_zero()) {
+                url.query_pairs_mut().append_pair("delay", &format!("{}ms", delay.as_millis()));
+            }
+            let mut request = self.client.post(url);
             if !body.is_empty() {
                 request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
             }
@@ -103,29 +134,32 @@ impl Http {
 
     /// Sends a request to the admin API, which replies with JSON.
     pub(super) async fn admin(&self, path: &str, body: &Value) -> Result<Value, CheckpointError> {
-        let missing = || {
-            failed(
-                "threads are listed by the admin API of Restate; set its URL with `admin`".to_owned(),
-                None,
-            )
-        };
-        let admin = self.admin.as_ref().ok_or_else(missing)?;
-        let url = below(admin, &[path]);
-        let request = || {
-            let request = self.client.post(url.clone()).header(CONTENT_TYPE, "application/json");
+        if self.admin.is_empty() {
+            let what = "threads are listed by the admin API of Restate; set its URL with `admin`";
+            return Err(failed(what.to_owned(), None));
+        }
+        let request = |admin: &Url| {
+            let request = self.client.post(below(admin, &[path])).header(CONTENT_TYPE, "application/json");
             request.header(ACCEPT, "application/json").body(body.to_string())
         };
-        let reply = self.send(admin, request).await?;
+        let reply = self.send(&self.admin, request).await?;
         serde_json::from_slice(&reply).map_err(|cause| {
-            failed(format!("the reply of Restate at {admin} is not JSON"), Some(cause.into()))
+            failed(format!("the reply of Restate to `{path}` is not JSON"), Some(cause.into()))
         })
     }
 
-    async fn send(&self, place: &Url, request: impl Fn() -> RequestBuilder) -> Result<Bytes, CallError> {
+    /// Sends a request to one node after the other, until one serves it.
+    async fn send(
+        &self,
+        nodes: &[Url],
+        request: impl Fn(&Url) -> RequestBuilder,
+    ) -> Result<Bytes, CallError> {
         let until = Instant::now() + PATIENCE;
         let mut pause = PAUSE;
+        let mut places = nodes.iter().cycle();
         loop {
-            let mut request = request();
+            let place = places.next().expect("there is a node");
+            let mut request = request(place);
             if let Some(token) = &self.token {
                 request = request.header(AUTHORIZATION, format!("Bearer {token}"));
             }
@@ -219,7 +253,10 @@ fn client(url: &Url) -> Result<Client, Box<dyn Error + Send + Sync>> {
 
 impl fmt::Debug for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let admin = self.admin.as_ref().map(Url::as_str);
-        f.debug_struct("Http").field("ingress", &self.ingress.as_str()).field("admin", &admin).finish()
+        let texts = |urls: &[Url]| urls.iter().map(|url| url.as_str().to_owned()).collect::<Vec<_>>();
+        f.debug_struct("Http")
+            .field("ingress", &texts(&self.ingress))
+            .field("admin", &texts(&self.admin))
+            .finish()
     }
 }

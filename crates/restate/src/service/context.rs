@@ -6,6 +6,7 @@
 //! Start at [`Handler`].
 
 use std::{
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -14,7 +15,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Fuse},
+};
 use restate_sdk::{
     context::{RequestTarget, RunFuture as _},
     endpoint::ContextInternal,
@@ -24,7 +28,7 @@ use superstep_checkpoint::{CheckpointError, Clock as _, SystemClock};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    journaled::{AttemptError, Drained, Journal},
+    journaled::{AttemptError, Drained, Journal, NOTHING},
     keys::HEAD,
     kv::Kv,
     names::Names,
@@ -48,9 +52,19 @@ pub(super) struct Handler {
     pub(super) cancel: CancellationToken,
     /// The progress of the invocation.
     pub(super) progress: Arc<Progress>,
+    /// A signal that no one sends: a wait for it ends with a cancellation, once.
+    signal: Fuse<Signal>,
     /// The number of calls of other objects.
     calls: u64,
 }
+
+type Signal = Pin<Box<dyn Future<Output = Result<Bytes, TerminalError>> + Send>>;
+
+/// The name of that signal.
+const STOP: &str = "stop";
+
+/// The longest time without an entry, below the limit after which Restate ends the attempt.
+const LONGEST_SILENCE: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// The progress of an invocation, with that of its earlier attempts.
 #[derive(Debug, Default)]
@@ -76,6 +90,7 @@ impl Handler {
     pub(super) async fn begin(context: ContextInternal, names: Names) -> (Self, Bytes) {
         let (input, metadata) = context.input::<Bytes>().await;
         let cancel = CancellationToken::new();
+        let signal: Signal = Box::pin(context.signal(STOP));
         let handler = Self {
             context,
             names,
@@ -83,6 +98,7 @@ impl Handler {
             invocation: metadata.invocation_id,
             cancel,
             progress: Arc::default(),
+            signal: signal.fuse(),
             calls: 0,
         };
         (handler, input)
@@ -95,7 +111,7 @@ impl Handler {
     }
 
     /// Returns the time at which the handler was here first, in milliseconds.
-    pub(super) async fn now_ms(&self) -> Result<i64, CheckpointError> {
+    pub(super) async fn now_ms(&mut self) -> Result<i64, CheckpointError> {
         loop {
             let now = self.context.run(|| async { Ok(SystemClock.now_ms()) }).name("now");
             match now.await {
@@ -106,7 +122,7 @@ impl Handler {
     }
 
     /// Waits.
-    pub(super) async fn sleep(&self, time: Duration) {
+    pub(super) async fn sleep(&mut self, time: Duration) {
         // An early end of the pause does no harm.
         if let Err(error) = self.context.sleep(time).await {
             self.is_cancellation(&error);
@@ -209,11 +225,20 @@ impl Journal for Handler {
             let mut make = Some(make);
             let mut made: Option<Bytes> = None;
             loop {
-                let (make, made) = (&mut make, &mut made);
+                let (make, made, signal, cancel) = (&mut make, &mut made, &mut self.signal, &self.cancel);
                 let entry = self.context.run(move || async move {
                     if let Some(make) = make.take() {
-                        // An error ends the attempt, and the server begins another one.
-                        *made = Some(make.await?.into());
+                        *made = Some(tokio::select! {
+                            biased;
+                            // An error ends the attempt, and the server begins another one.
+                            text = make => text?.into(),
+                            // A replay learns of the cancellation instead of the result of this entry, which has nothing to be lost.
+                            _ = signal => {
+                                cancel.cancel();
+                                Bytes::from_static(NOTHING)
+                            }
+                            () = tokio::time::sleep(LONGEST_SILENCE) => Bytes::from_static(NOTHING),
+                        });
                     }
                     Ok(made.clone().expect("it was made by an entry before this one"))
                 });

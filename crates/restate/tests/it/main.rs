@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
+mod cluster;
 mod conformance;
 mod node;
+mod proof;
 mod runs;
 mod service;
+mod workers;

@@ -68,6 +68,11 @@ addresses = ["http://127.0.0.1:{node}"]
 bind-port = {admin}
 [ingress]
 bind-port = {ingress}
+# The service has a policy of its own.
+[default-retry-policy]
+initial-interval = "10ms"
+max-attempts = 3
+on-max-attempts = "pause"
 [log-server]
 rocksdb-disable-wal-fsync = true
 [metadata-server]
@@ -107,7 +112,7 @@ impl Drop for Node {
     }
 }
 
-fn program() -> Option<PathBuf> {
+pub(crate) fn program() -> Option<PathBuf> {
     let installed = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../target/restate/node_modules/@restatedev/restate-server-linux-x64/bin/restate-server"
@@ -117,12 +122,12 @@ fn program() -> Option<PathBuf> {
 }
 
 /// Returns ports that are free now.
-fn free_ports<const N: usize>() -> [u16; N] {
+pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     let listeners: [TcpListener; N] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
-fn is_healthy(port: u16, path: &str) -> bool {
+pub(crate) fn is_healthy(port: u16, path: &str) -> bool {
     use std::io::{Read as _, Write as _};
 
     let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", port)) else { return false };

@@ -1,277 +1,132 @@
 //! Runs of graphs on a server.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use serde_json::{Value, json};
-use superstep_graph::{
-    CheckpointId, CompiledGraph, Cx, END, Log, NodeError, Route, START, State, StateGraph, ThreadId,
-    checkpoint::CheckpointError,
-};
-use superstep_restate::{EndpointBuilder, JsonThread};
+use serde_json::json;
+use superstep_graph::{CheckpointId, CompiledGraph, Cx, END, Log, START, State, StateGraph, Status};
+use tokio::sync::Notify;
 
 use crate::{node::shared, service::Service};
-
-/// The effects of all runs: the thread, and the key of the effect.
-static EFFECTS: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
 #[derive(State, Clone, Debug, Default)]
 struct Words {
     #[channel(append)]
     log: Log<String>,
     count: u32,
-    most: u32,
-    /// The time of a step.
-    ms: u64,
-    /// A step asks whether to continue.
-    asks: bool,
-    /// The number of the last item of the inbox that was read.
-    read: u64,
 }
 
-/// A loop of one step and two nodes beside each other, with an effect in each.
+/// Two nodes, one after the other.
 fn words() -> CompiledGraph<Words> {
     let mut graph = StateGraph::<Words>::new("words");
-    let step = graph.add_node("step", async |words: Words, cx: Cx| -> Result<WordsUpdate, NodeError> {
-        tokio::time::sleep(Duration::from_millis(words.ms)).await;
-        let new = cx.inbox(words.read).await?;
-        let mut update = Words::update().count(words.count + 1);
-        if let Some(last) = new.last() {
-            update = update.read(last.number);
-        }
-        let mut log: Vec<String> = new.iter().map(|posted| format!("read {}", posted.item)).collect();
-        if words.asks && words.count == 0 {
-            let answer: String = cx.interrupt("continue", "continue?").await;
-            log.push(format!("answer {answer}"));
-        }
-        Ok(update.log(log))
+    let first =
+        graph.add_node("first", async |words: Words, _| Words::update().count(words.count + 1).log(["one"]));
+    let second = graph.add_node("second", async |words: Words, _| {
+        Words::update().count(words.count + 1).log([format!("two {}", words.count)])
     });
-    let mut sides = Vec::new();
-    for name in ["left", "right"] {
-        let side = graph.add_node(name, async |words: Words, cx: Cx| -> Result<WordsUpdate, NodeError> {
-            let thread = cx.thread().map_or_else(String::new, |thread| thread.to_string());
-            let paid: String = cx
-                .once("pay", async |key: String| {
-                    EFFECTS.lock().unwrap_or_else(PoisonError::into_inner).push((thread, key));
-                    Ok::<_, NodeError>(format!("paid {}", words.count))
-                })
-                .await?;
-            Ok(Words::update().log([format!("{} {paid}", cx.node())]))
-        });
-        graph.add_edge(step, side);
-        sides.push(side);
-    }
-    let join = graph
-        .add_node("join", async |words: Words, _| Words::update().log([format!("joined {}", words.count)]));
-    graph.add_edge(START, step);
-    graph.add_join(sides, join);
-    #[derive(Route, Clone, Copy)]
-    enum Next {
-        Again,
-        Done,
-    }
-    let next = |words: &Words| if words.count < words.most { Next::Again } else { Next::Done };
-    graph.add_conditional_edges(join, next, move |next| match next {
-        Next::Again => step,
-        Next::Done => END,
-    });
+    graph.add_edge(START, first);
+    graph.add_edge(first, second);
+    graph.add_edge(second, END);
     graph.compile().unwrap()
-}
-
-fn graphs(endpoint: EndpointBuilder) -> EndpointBuilder {
-    endpoint.graph(words())
-}
-
-/// Returns the log of a run in memory.
-async fn expected(most: u32) -> Value {
-    let end = words().run(Words::update().most(most)).await.unwrap();
-    json!(end.state.log)
-}
-
-/// Returns the effects of a thread.
-fn effects(thread: &str) -> Vec<String> {
-    let effects = EFFECTS.lock().unwrap_or_else(PoisonError::into_inner);
-    effects.iter().filter(|(of, _)| of == thread).map(|(_, key)| key.clone()).collect()
-}
-
-/// Waits until a thread has checkpoints.
-async fn reached(service: &Service, thread: &str, checkpoints: usize) {
-    let stored = service.restate.checkpointer().unwrap();
-    while stored.count(&thread.into()).await.unwrap() < checkpoints {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-fn spawned(thread: &JsonThread, input: Value) -> tokio::task::JoinHandle<Result<Value, CheckpointError>> {
-    let thread = thread.clone();
-    tokio::spawn(async move { thread.run(input).await })
 }
 
 #[tokio::test]
 async fn a_run_ends_with_the_state_and_is_stored() {
     let Some(node) = shared() else { return };
-    let service = Service::start(node, graphs);
-    let thread = service.restate.json_thread("words", "w-1").input_id("in-1");
-    let end = thread.run(json!({"most": 2})).await.unwrap();
-    assert_eq!((&end["values"]["log"], &end["status"]), (&expected(2).await, &json!("completed")));
-    assert_eq!(thread.run(json!({"most": 2})).await.unwrap(), end);
-    let stored = words().with_checkpointer(service.restate.checkpointer().unwrap());
-    let stored = stored.thread("w-1");
-    assert_eq!(stored.state().await.unwrap().values.count, 2);
-    let head = stored.history().checkpoints().await.unwrap()[0].id;
-    assert_eq!(json!(head), end["checkpoint"]);
+    let service = Service::start(node, |endpoint| endpoint.graph(words()));
+    let thread = service.restate.thread("words", "w-1").input_id("in-1");
+    let end = thread.run(Words::update().count(1)).await.unwrap();
+    assert_eq!(json!(end.values), json!({"log": ["one", "two 2"], "count": 3}));
+    assert_eq!((&*end.status, end.checkpoint), ("completed", Some(CheckpointId(4))));
+    assert_eq!(thread.run(Words::update().count(1)).await.unwrap(), end);
+    let stored = thread.stored(&words()).unwrap();
+    assert_eq!(stored.state().await.unwrap().values.count, 3);
+    assert_eq!(stored.history().checkpoints().await.unwrap().len(), 4);
+    let outcome = end.outcome(&words()).unwrap();
+    assert_eq!((outcome.state.count, outcome.status), (3, Status::Completed));
+}
+
+/// Asks, then adds the answer.
+fn asking() -> CompiledGraph<Words> {
+    let mut graph = StateGraph::<Words>::new("asking");
+    let ask = graph.add_node("ask", async |_: Words, cx: Cx| {
+        let answer: String = cx.interrupt("name", "who?").await;
+        Words::update().log([answer])
+    });
+    graph.add_edge(START, ask);
+    graph.add_edge(ask, END);
+    graph.compile().unwrap()
 }
 
 #[tokio::test]
-async fn a_run_of_a_crashed_worker_continues_on_another_one() {
+async fn a_question_is_answered_once_and_the_thread_can_be_changed() {
     let Some(node) = shared() else { return };
-    let mut service = Service::start(node, graphs);
-    let thread = service.restate.json_thread("words", "crashed");
-    let run = spawned(&thread, json!({"most": 12, "ms": 20}));
-    for checkpoints in [4, 11, 18] {
-        reached(&service, "crashed", checkpoints).await;
-        let next = service.again(graphs);
-        service.crash();
-        service = next;
+    let service = Service::start(node, |endpoint| endpoint.graph(asking()));
+    let thread = service.restate.thread("asking", "a-1");
+    let end = thread.run(Words::update()).await.unwrap();
+    assert_eq!((&*end.status, end.interrupts.len()), ("interrupted", 1));
+    let id = end.interrupts[0].id.clone();
+    let answered = thread.answer(&id, "Ada").await.unwrap();
+    assert_eq!(answered.values["log"], json!(["Ada"]));
+    assert_eq!(thread.answer(&id, "Eve").await.unwrap(), answered);
+    let error = thread.answer("nobody", 1).await.unwrap_err();
+    assert!(error.to_string().contains("nobody"), "{error}");
+    let head = thread.update(Words::update().count(7), None).await.unwrap();
+    assert_eq!(Some(head.0), answered.checkpoint.map(|id| id.0 + 1));
+    let forked = thread.fork(CheckpointId(1)).await.unwrap();
+    assert_eq!(forked.0, head.0 + 1);
+    let resumed = thread.resume().await.unwrap();
+    assert_eq!((&*resumed.status, &resumed.values["count"]), ("interrupted", &json!(0)));
+    assert!(!thread.cancel().await.unwrap());
+    let error = service.restate.thread("nothing", "a-2").run(Words::update()).await.unwrap_err();
+    assert_eq!(error.to_string(), "this service has no graph `nothing`; it has `asking`");
+    let error = service.restate.thread("asking", "a-2").run(json!({"counts": 1})).await.unwrap_err();
+    assert!(error.to_string().contains("counts"), "{error}");
+}
+
+#[tokio::test]
+async fn an_input_is_sent_without_waiting_for_its_run() {
+    let Some(node) = shared() else { return };
+    let service = Service::start(node, |endpoint| endpoint.graph(words()));
+    let thread = service.restate.thread("words", "later").input_id("in-1");
+    let begun = tokio::time::Instant::now();
+    thread.send(Words::update(), Duration::from_millis(700)).await.unwrap();
+    let stored = thread.stored(&words()).unwrap();
+    while stored.history().checkpoints().await.unwrap().len() < 4 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let end = run.await.unwrap().unwrap();
-    assert_eq!(end["values"]["log"], expected(12).await);
-    let effects = effects("crashed");
-    let distinct: std::collections::BTreeSet<_> = effects.iter().collect();
-    assert_eq!(distinct.len(), 24, "one key for each effect");
-    assert!(effects.len() <= 24 + 3 * 2, "only effects at work are repeated: {}", effects.len());
+    assert!(begun.elapsed() >= Duration::from_millis(700));
 }
 
-#[tokio::test]
-async fn a_run_of_a_stopped_worker_continues_on_another_one() {
-    let Some(node) = shared() else { return };
-    let service = Service::start(node, graphs);
-    let thread = service.restate.json_thread("words", "stopped");
-    let run = spawned(&thread, json!({"most": 12, "ms": 20}));
-    reached(&service, "stopped", 5).await;
-    let next = service.again(graphs);
-    service.stop();
-    let end = run.await.unwrap().unwrap();
-    assert_eq!(end["values"]["log"], expected(12).await);
-    assert_eq!(effects("stopped").len(), 24, "a drained run drops no task");
-    drop(next);
-}
-
-#[tokio::test]
-async fn an_interrupt_is_answered_later() {
-    let Some(node) = shared() else { return };
-    let service = Service::start(node, graphs);
-    let thread = service.restate.json_thread("words", "asks");
-    let end = thread.run(json!({"most": 1, "asks": true})).await.unwrap();
-    assert_eq!(end["status"], "interrupted");
-    let interrupt = end["interrupts"][0]["id"].as_str().unwrap();
-    let error = thread.answer("unknown", json!("yes")).await.unwrap_err();
-    assert!(error.to_string().contains("unknown"), "{error}");
-    let end = thread.answer(interrupt, json!("yes")).await.unwrap();
-    assert_eq!((&end["status"], &end["values"]["log"][0]), (&json!("completed"), &json!("answer yes")));
-}
-
-#[tokio::test]
-async fn a_thread_is_updated_and_forked() {
-    let Some(node) = shared() else { return };
-    let service = Service::start(node, graphs);
-    let thread = service.restate.json_thread("words", "edited");
-    let end = thread.run(json!({"most": 1})).await.unwrap();
-    let head = CheckpointId(end["checkpoint"].as_u64().unwrap());
-    let updated = thread.update(json!({"most": 3}), Some("join")).await.unwrap();
-    assert_eq!(updated.0, head.0 + 1);
-    let end = thread.resume().await.unwrap();
-    assert_eq!(end["values"]["count"], 3);
-    let forked = thread.fork(head).await.unwrap();
-    assert_eq!(json!(forked.0), json!(end["checkpoint"].as_u64().unwrap() + 1));
-    assert_eq!(thread.resume().await.unwrap()["values"]["count"], 1);
-    let error = thread.run(json!({"unknown": 1})).await.unwrap_err();
-    assert!(error.to_string().contains("the input does not fit the state"), "{error}");
-    let other = service.restate.json_thread("sentences", "edited");
-    let error = other.resume().await.unwrap_err();
-    assert_eq!(error.to_string(), "SS303: this service has no graph `sentences`; it has `words`");
-}
-
+/// Each run of a node is a task of the process that serves it.
 #[tokio::test]
 async fn a_cancelled_run_can_be_resumed() {
     let Some(node) = shared() else { return };
-    let service = Service::start(node, graphs);
-    let thread = service.restate.json_thread("words", "cancelled");
-    assert!(!thread.cancel().await.unwrap());
-    let run = spawned(&thread, json!({"most": 40, "ms": 20}));
-    reached(&service, "cancelled", 5).await;
+    let began = Arc::new(Notify::new());
+    let slow = |began: Arc<Notify>| {
+        let mut graph = StateGraph::<Words>::new("slow");
+        let wait = graph.add_node_with("wait", began, async |began: Arc<Notify>, words: Words, _: Cx| {
+            if words.count == 0 {
+                began.notify_one();
+                std::future::pending::<()>().await;
+            }
+            Words::update().log(["done"])
+        });
+        graph.add_edge(START, wait);
+        graph.add_edge(wait, END);
+        graph.compile().unwrap()
+    };
+    let service = Service::start(node, |endpoint| endpoint.graph(slow(began.clone())));
+    let thread = service.restate.thread("slow", "s-1");
+    let running = tokio::spawn({
+        let thread = thread.clone();
+        async move { thread.run(Words::update()).await.unwrap() }
+    });
+    began.notified().await;
     assert!(thread.cancel().await.unwrap());
-    let end = run.await.unwrap().unwrap();
-    assert_eq!(end["status"], "cancelled");
-    assert!(end["values"]["count"].as_u64().unwrap() < 40);
-    let update = thread.update(json!({"ms": 0, "most": 12}), None).await.unwrap();
-    assert_eq!(json!(update.0), json!(end["checkpoint"].as_u64().unwrap() + 1));
-    let end = thread.resume().await.unwrap();
-    assert_eq!((&end["status"], &end["values"]["log"]), (&json!("completed"), &expected(12).await));
-}
-
-#[tokio::test]
-async fn an_item_is_posted_during_a_run() {
-    let Some(node) = shared() else { return };
-    let service = Service::start(node, graphs);
-    let thread = service.restate.json_thread("words", "inbox");
-    let run = spawned(&thread, json!({"most": 10, "ms": 50}));
-    reached(&service, "inbox", 3).await;
-    let stored = words().with_checkpointer(service.restate.checkpointer().unwrap());
-    assert_eq!(stored.thread("inbox").post("hello").await.unwrap(), 1);
-    let end = run.await.unwrap().unwrap();
-    let log = end["values"]["log"].as_array().unwrap();
-    assert!(log.contains(&json!("read \"hello\"")), "{log:?}");
-    let copied = stored.thread("inbox").copy_to("copy").await.unwrap();
-    assert_eq!(copied.state().await.unwrap().values.read, 1);
-    let checkpointer = service.restate.checkpointer().unwrap();
-    let children = async |thread: &str| checkpointer.children(&ThreadId::from(thread)).await.unwrap().len();
-    assert_eq!((children("inbox").await, children("copy").await), (1, 1));
-    copied.delete().await.unwrap();
-    assert_eq!((children("inbox").await, children("copy").await), (1, 0));
-}
-
-#[tokio::test]
-async fn a_leased_thread_does_not_run() {
-    let Some(node) = shared() else { return };
-    let service = Service::start(node, graphs);
-    let stored = service.restate.checkpointer().unwrap();
-    let thread = service.restate.json_thread("words", "leased");
-    let lease = stored.lease(&"leased".into()).await.unwrap();
-    let run = spawned(&thread, json!({"most": 1}));
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!run.is_finished());
-    assert_eq!(stored.count(&"leased".into()).await.unwrap(), 0);
-    drop(lease);
-    assert_eq!(run.await.unwrap().unwrap()["status"], "completed");
-    let run = spawned(&thread, json!({"most": 5, "ms": 1000}));
-    reached(&service, "leased", 6).await;
-    assert!(stored.has_writer(&"leased".into()).await.unwrap());
-    let busy = stored.lease(&"leased".into()).await.unwrap_err();
-    assert!(matches!(busy, CheckpointError::Busy { .. }), "{busy}");
-    assert_eq!(run.await.unwrap().unwrap()["status"], "completed");
-    assert!(!stored.has_writer(&"leased".into()).await.unwrap());
-}
-
-#[tokio::test]
-async fn a_thread_may_have_any_name() {
-    let Some(node) = shared() else { return };
-    let service = Service::start(node, graphs);
-    let stored = service.restate.checkpointer().unwrap();
-    let mut names =
-        ["", ".", "..", "#", "a/b", "?x=1", "%2F", "ü", "\t\n", "'; --"].map(ThreadId::from).to_vec();
-    names.push("long ".repeat(1000).into());
-    for name in &names {
-        let end = service.restate.json_thread("words", name).run(json!({"most": 1})).await.unwrap();
-        assert_eq!(end["values"]["log"], expected(1).await, "{name:?}");
-        assert!(stored.load(name, None).await.unwrap().is_some(), "{name:?}");
-    }
-    names.sort_unstable();
-    assert_eq!(stored.names().await.unwrap(), names);
-    for name in &names {
-        stored.delete(name).await.unwrap();
-    }
-    assert_eq!(stored.names().await.unwrap(), []);
+    let end = running.await.unwrap();
+    assert_eq!(end.status, "cancelled");
+    thread.update(Words::update().count(1), Some("wait")).await.unwrap();
+    thread.fork(CheckpointId(2)).await.unwrap();
+    let stored = thread.stored(&slow(began)).unwrap();
+    assert_eq!(stored.state().await.unwrap().next.len(), 1);
 }

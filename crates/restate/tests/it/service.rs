@@ -78,6 +78,16 @@ impl Service {
         self.thread.take().unwrap().join().unwrap();
     }
 
+    /// Ends it as a crash does. The result starts another one at its address.
+    pub(crate) fn crash_before(
+        self,
+        graphs: impl FnOnce(EndpointBuilder) -> EndpointBuilder,
+    ) -> impl FnOnce() -> Self {
+        let (restate, namespace, address) = (self.restate.clone(), self.namespace.clone(), self.address);
+        self.crash();
+        move || Self::serve(restate, namespace, address, graphs)
+    }
+
     /// Ends it as a signal does: it drains its runs.
     pub(crate) fn stop(mut self) {
         self.stop.cancel();

@@ -4,10 +4,7 @@
 //! The tests do a few runs; `just crash-proof` does a thousand.
 
 mod chaos;
-mod checker;
-mod journal;
 mod network;
-mod order;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,20 +18,26 @@ use std::{
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use superstep_graph::{
-    Checkpointer, CompiledGraph, History, State, ThreadId,
+    Checkpointer, CompiledGraph, State, ThreadId,
     checkpoint::{TaskKey, TaskRecord},
 };
 use superstep_postgres::{PostgresCheckpointer, PostgresOptions};
-use superstep_testing::{lines::superstep, wrapped::Wrapped};
+use superstep_testing::{
+    lines::superstep,
+    proof::{
+        chains,
+        checker::{self, Chain, Operation, Violation, What, check},
+        journal::{self, Journal, Journaled},
+        order::{Order, Outside, expected, graph},
+    },
+    wrapped::Wrapped,
+};
 use superstep_worker::{Jobs, Listed, Worker};
 use tokio::time::Instant;
 
 use self::{
     chaos::{Chaos, Events, Workers},
-    checker::{Chain, Operation, Stored, Violation, What, check},
-    journal::{Journal, Journaled, WRITER},
     network::Network,
-    order::{Order, Outside, expected, graph},
 };
 use crate::server::{Server, shared, url_of};
 
@@ -79,8 +82,10 @@ async fn the_worker() {
     };
     let journal = Journal::create(Path::new(&folder), &process);
     let options = options(url, schema);
-    let store =
-        Journaled { store: PostgresCheckpointer::open(options.clone()).unwrap(), journal: journal.clone() };
+    let store = Journaled {
+        store: Arc::new(PostgresCheckpointer::open(options.clone()).unwrap()),
+        journal: journal.clone(),
+    };
     let graph = graph(&Outside::Journal(journal)).with_checkpointer(Wrapped(store));
     let jobs = Jobs::open(options).await.unwrap();
     let worker = Worker::new(&jobs).graph(graph).heartbeat(Duration::from_millis(300));
@@ -172,34 +177,6 @@ impl Users {
     }
 }
 
-/// Reads all threads from the database.
-async fn chains(store: &PostgresCheckpointer) -> Vec<Chain> {
-    let mut names = store.names().await.unwrap();
-    for root in names.clone() {
-        names.extend(store.children(&root).await.unwrap());
-    }
-    let mut chains = Vec::new();
-    for thread in names {
-        let mut history = store.history(&thread, History::default()).await.unwrap();
-        history.reverse();
-        let stored = |meta: &superstep_graph::checkpoint::CheckpointMeta| Stored {
-            id: meta.id.0,
-            parent: meta.parent.map(|id| id.0),
-            writer: meta.metadata.get(WRITER).and_then(|writer| Some(writer.as_str()?.to_owned())),
-            inputs: meta
-                .metadata
-                .get("$input")
-                .and_then(|ids| ids.as_array())
-                .into_iter()
-                .flatten()
-                .filter_map(|id| Some(id.as_str()?.to_owned()))
-                .collect(),
-        };
-        chains.push(Chain { thread: thread.to_string(), checkpoints: history.iter().map(stored).collect() });
-    }
-    chains
-}
-
 /// The result of some runs.
 struct Proof {
     runs: usize,
@@ -248,7 +225,7 @@ async fn prove(server: &Server, runs: usize, seed: u64) -> Proof {
     let events = chaos.events;
     drop(chaos);
     let (log, receipts) = expected(RUNS).await;
-    let (operations, chains) = (journal::read(folder.path()), chains(&store).await);
+    let (operations, chains) = (journal::read(folder.path()), chains(&*store).await);
     let executed: BTreeSet<&str> = operations
         .iter()
         .filter_map(|operation| match &operation.what {
@@ -346,8 +323,10 @@ async fn a_late_owner(server: &Server, has_no_fence: bool) -> Vec<Violation> {
     let direct = options(server.url(), server.schema()).lease(lease);
     let late = options(url_of(network.folder()), direct.schema.clone()).lease(lease);
     let open = |options: &PostgresOptions, name| {
-        let (store, journal) =
-            (PostgresCheckpointer::open(options.clone()).unwrap(), Journal::create(folder.path(), name));
+        let (store, journal) = (
+            Arc::new(PostgresCheckpointer::open(options.clone()).unwrap()),
+            Journal::create(folder.path(), name),
+        );
         Wrapped(Journaled { store, journal })
     };
     let (one, other) = (open(&late, "one"), open(&direct, "other"));

@@ -14,18 +14,18 @@ use serde::{Deserialize, Serialize};
 
 /// A request of a process, or an event in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Operation {
-    pub(crate) thread: String,
+pub struct Operation {
+    pub thread: String,
     /// The name of the lease under which the process made the request; of a `Lease`, its own.
-    pub(crate) lease: Option<String>,
-    pub(crate) what: What,
+    pub lease: Option<String>,
+    pub what: What,
     /// The times of the request and of its answer, by one clock for all processes: nanoseconds.
-    pub(crate) begun: u64,
-    pub(crate) ended: Option<(u64, Outcome)>,
+    pub begun: u64,
+    pub ended: Option<(u64, Outcome)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum What {
+pub enum What {
     /// The lease of a thread and those under it.
     Lease,
     /// A read of the head; 0 if there is no thread.
@@ -41,7 +41,7 @@ pub(crate) enum What {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// Acknowledged. `head` is the id of a commit, or the head that was read; 0 otherwise.
     Done { head: u64 },
     /// Refused without an effect.
@@ -52,23 +52,23 @@ pub(crate) enum Outcome {
 
 /// A thread at the end, oldest checkpoint first.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Chain {
-    pub(crate) thread: String,
-    pub(crate) checkpoints: Vec<Stored>,
+pub struct Chain {
+    pub thread: String,
+    pub checkpoints: Vec<Stored>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Stored {
-    pub(crate) id: u64,
-    pub(crate) parent: Option<u64>,
-    pub(crate) writer: Option<String>,
+pub struct Stored {
+    pub id: u64,
+    pub parent: Option<u64>,
+    pub writer: Option<String>,
     /// The ids of the accepted inputs that it stores.
-    pub(crate) inputs: Vec<String>,
+    pub inputs: Vec<String>,
 }
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Violation {
+pub enum Violation {
     /// The checkpoints of a thread are not 1, 2, 3.. each after the one before.
     Forked { thread: String, id: u64 },
     /// A checkpoint has no known writer.
@@ -100,7 +100,7 @@ pub(crate) enum Violation {
 }
 
 /// Returns the promises that a history breaks, in order.
-pub(crate) fn check(operations: &[Operation], chains: &[Chain]) -> Vec<Violation> {
+pub fn check(operations: &[Operation], chains: &[Chain]) -> Vec<Violation> {
     let mut found = BTreeSet::new();
     let history = History::new(operations);
     for chain in chains {

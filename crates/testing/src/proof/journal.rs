@@ -14,6 +14,7 @@ use std::{
     },
 };
 
+use crate::wrapped::Wrapper;
 use futures::future::BoxFuture;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -22,12 +23,11 @@ use superstep_graph::{
     checkpoint::{CheckpointError, Commit, Lease, Loaded, TaskKey, TaskRecord},
     state::RawJson,
 };
-use superstep_testing::wrapped::Wrapper;
 
 use super::checker::{Operation, Outcome, What};
 
 /// The entry in the metadata of a checkpoint with the name of its commit.
-pub(crate) const WRITER: &str = "writer";
+pub const WRITER: &str = "writer";
 
 #[derive(Serialize, Deserialize)]
 enum Line {
@@ -36,7 +36,7 @@ enum Line {
 }
 
 /// An open journal.
-pub(crate) struct Journal {
+pub struct Journal {
     process: String,
     file: Mutex<fs::File>,
     next: AtomicU64,
@@ -54,7 +54,7 @@ fn now() -> u64 {
 }
 
 impl Journal {
-    pub(crate) fn create(folder: &Path, process: &str) -> Arc<Self> {
+    pub fn create(folder: &Path, process: &str) -> Arc<Self> {
         let file = fs::File::create_new(folder.join(process)).unwrap();
         let (next, leases) = (AtomicU64::new(0), Mutex::default());
         Arc::new(Self { process: process.to_owned(), file: Mutex::new(file), next, leases })
@@ -87,12 +87,7 @@ impl Journal {
     }
 
     /// Adds a request that ends with `outcome`.
-    pub(crate) async fn send(
-        &self,
-        thread: &ThreadId,
-        id: &str,
-        request: impl Future<Output = bool>,
-    ) -> bool {
+    pub async fn send(&self, thread: &ThreadId, id: &str, request: impl Future<Output = bool>) -> bool {
         let (number, _) = self.number();
         self.begin(number, thread, None, What::Send { id: id.to_owned() });
         let is_done = request.await;
@@ -101,7 +96,7 @@ impl Journal {
     }
 
     /// Adds an effect, before it is executed.
-    pub(crate) fn execute(&self, thread: &ThreadId, name: &str, key: &str) {
+    pub fn execute(&self, thread: &ThreadId, name: &str, key: &str) {
         let (number, _) = self.number();
         let what = What::Execute { name: name.to_owned(), key: key.to_owned() };
         self.begin(number, thread, self.lease(thread), what);
@@ -110,7 +105,7 @@ impl Journal {
 }
 
 /// Reads the journals in a folder.
-pub(crate) fn read(folder: &Path) -> Vec<Operation> {
+pub fn read(folder: &Path) -> Vec<Operation> {
     let mut all = Vec::new();
     for file in fs::read_dir(folder).unwrap() {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();
@@ -143,9 +138,9 @@ fn outcome<T>(result: &Result<T, CheckpointError>, head: impl FnOnce(&T) -> u64)
 }
 
 /// A checkpointer whose requests are in a journal.
-pub(crate) struct Journaled<C> {
-    pub(crate) store: C,
-    pub(crate) journal: Arc<Journal>,
+pub struct Journaled {
+    pub store: Arc<dyn Checkpointer>,
+    pub journal: Arc<Journal>,
 }
 
 /// Removes a lease from those of the process when it is released.
@@ -161,7 +156,7 @@ impl Drop for Held {
     }
 }
 
-impl<C> Journaled<C> {
+impl Journaled {
     async fn recorded<T>(
         &self,
         task: &TaskKey,
@@ -187,9 +182,9 @@ fn keys<'a>(results: impl IntoIterator<Item = &'a RawJson>) -> BTreeSet<String> 
     results.into_iter().filter_map(|result| serde_json::from_str(result).ok()).collect()
 }
 
-impl<C: Checkpointer> Wrapper for Journaled<C> {
+impl Wrapper for Journaled {
     fn store(&self) -> &dyn Checkpointer {
-        &self.store
+        &*self.store
     }
 
     fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {

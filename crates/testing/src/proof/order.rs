@@ -17,15 +17,15 @@ use super::journal::Journal;
 const ITEMS: u32 = 3;
 
 #[derive(State, Clone, Debug, Default, PartialEq)]
-pub(crate) struct Order {
+pub struct Order {
     /// The ids of the inputs.
     #[channel(append)]
-    pub(crate) inputs: Log<String>,
+    pub inputs: Log<String>,
     #[channel(append)]
-    pub(crate) log: Log<String>,
+    pub log: Log<String>,
     /// The results of the effects, which are their keys.
     #[channel(append)]
-    pub(crate) receipts: Log<String>,
+    pub receipts: Log<String>,
 }
 
 #[derive(State, Clone, Debug, Default)]
@@ -48,7 +48,7 @@ const WORK: Duration = Duration::from_millis(40);
 
 /// The other side of the effects.
 #[derive(Clone)]
-pub(crate) enum Outside {
+pub enum Outside {
     Journal(Arc<Journal>),
     /// Does nothing.
     Nowhere,
@@ -68,7 +68,7 @@ async fn effect(outside: &Outside, cx: &Cx, input: &str, name: &str) -> Result<S
 }
 
 /// Creates the graph without a checkpointer.
-pub(crate) fn graph(outside: &Outside) -> CompiledGraph<Order> {
+pub fn graph(outside: &Outside) -> CompiledGraph<Order> {
     let mut parcel = StateGraph::<Parcel>::new("parcel");
     let label = parcel.add_node("label", async |_: Parcel, _: Cx| Parcel::update().log(["label".to_owned()]));
     let send =
@@ -121,7 +121,7 @@ pub(crate) fn graph(outside: &Outside) -> CompiledGraph<Order> {
 }
 
 /// Returns the log of a thread after runs that nothing disturbs, and the number of its receipts.
-pub(crate) async fn expected(inputs: usize) -> (Vec<String>, usize) {
+pub async fn expected(inputs: usize) -> (Vec<String>, usize) {
     let graph = graph(&Outside::Nowhere).with_checkpointer(MemoryCheckpointer::new());
     let mut log = Vec::new();
     let mut receipts = 0;
