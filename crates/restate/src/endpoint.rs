@@ -149,8 +149,11 @@ impl Endpoint {
     }
 }
 
-/// Opens a listener, beside those of other processes.
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+/// Opens a listener at an address, beside those of other processes.
+///
+/// # Errors
+/// If the address cannot be used.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     #[cfg(unix)]

@@ -10,7 +10,7 @@
 //!
 //! Start at [`serve_run`].
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -29,14 +29,12 @@ use crate::{
 
 /// The journal of an invocation, with the entries of its object.
 pub(crate) trait Journal: Kv {
-    /// Returns the next entry of an earlier attempt. Without one, polls `make` and appends its result, unless it is [`Drained`].
+    /// Returns the next entry of an earlier attempt. Without one, polls `make` and appends its result, unless it is [`Drained`]. If it
+    /// takes long, or the invocation is cancelled meanwhile, drops it and appends [`NOTHING`].
     fn entry<'a>(
         &'a mut self,
         make: BoxFuture<'a, Result<Vec<u8>, Drained>>,
     ) -> BoxFuture<'a, Result<Bytes, AttemptError>>;
-
-    /// Waits until the invocation is cancelled. It goes on then, and its run ends as cancelled.
-    fn cancelled(&mut self) -> BoxFuture<'_, ()>;
 
     /// Serves a request about a thread of the object beside.
     fn serve_beside(&mut self, request: Request) -> BoxFuture<'_, Result<Reply, CheckpointError>>;
@@ -65,15 +63,29 @@ pub(crate) type End = Result<Value, String>;
 #[serde(rename_all = "snake_case")]
 enum Entry {
     Request(Request),
+    Nothing,
     Ended(Value),
     Failed(String),
 }
+
+/// The entry without a request.
+pub(crate) const NOTHING: &[u8] = b"\"nothing\"";
+
+/// The longest wait for a request before its entry begins.
+const PROMPT: Duration = Duration::from_millis(50);
 
 /// A request of the driver, or its end.
 struct Sent {
     entry: Entry,
     text: Vec<u8>,
     reply: Option<oneshot::Sender<Result<Reply, CheckpointError>>>,
+}
+
+impl Sent {
+    fn of(entry: Entry) -> Self {
+        let text = serde_json::to_vec(&entry).expect("an outcome is JSON");
+        Self { entry, text, reply: None }
+    }
 }
 
 /// Runs a thread until its end, and serves its requests.
@@ -90,9 +102,13 @@ pub(crate) async fn serve_run<J: Journal>(
     let mut driver: Option<BoxFuture<'static, Drained>> = None;
     let mut memory = Memory::default();
     loop {
-        // Once the replay is over, the next request is there before its entry begins: the entry and its result are one message.
+        // Once the replay is over, the next request is usually there before its entry begins: the entry and its result are one message.
+        // A cancellation is noticed within an entry only, as in a replay.
         let mut sent = match &mut driver {
-            Some(driver) => Some(next_or_cancelled(journal, driver, &mut requests).await?),
+            Some(driver) => match tokio::time::timeout(PROMPT, next(driver, &mut requests)).await {
+                Ok(sent) => Some(sent?),
+                Err(_) => None,
+            },
             None => None,
         };
         let mut live = None;
@@ -100,11 +116,12 @@ pub(crate) async fn serve_run<J: Journal>(
             let sent = match sent.take() {
                 Some(sent) => sent,
                 None => {
-                    let begin =
-                        begin.take().expect("only the first entry without a request begins the driver");
-                    let objects = Arc::new(RunObjects(sender.clone()));
-                    let run = driven(begin(Arc::new(Requests(objects))), sender.clone());
-                    next(driver.insert(Box::pin(run)), &mut requests).await?
+                    if let Some(begin) = begin.take() {
+                        let objects = Arc::new(RunObjects(sender.clone()));
+                        let run = driven(begin(Arc::new(Requests(objects))), sender.clone());
+                        driver = Some(Box::pin(run));
+                    }
+                    next(driver.as_mut().expect("it has begun"), &mut requests).await?
                 }
             };
             live = Some((sent.entry, sent.reply));
@@ -122,6 +139,7 @@ pub(crate) async fn serve_run<J: Journal>(
         };
         let request = match entry {
             Entry::Request(request) => request,
+            Entry::Nothing => continue,
             Entry::Ended(outcome) => return Ok(Ok(outcome)),
             Entry::Failed(error) => return Ok(Err(error)),
         };
@@ -135,20 +153,6 @@ pub(crate) async fn serve_run<J: Journal>(
             let _ = reply.send(served);
         }
     }
-}
-
-/// Polls the driver until its next request, which may be a consequence of the cancellation of the invocation.
-async fn next_or_cancelled<J: Journal>(
-    journal: &mut J,
-    driver: &mut BoxFuture<'static, Drained>,
-    requests: &mut mpsc::UnboundedReceiver<Sent>,
-) -> Result<Sent, Drained> {
-    tokio::select! {
-        biased;
-        sent = next(driver, requests) => return sent,
-        () = journal.cancelled() => {}
-    }
-    next(driver, requests).await
 }
 
 /// Polls the driver until its next request.
@@ -170,8 +174,7 @@ async fn driven(run: BoxFuture<'static, Option<End>>, sender: mpsc::UnboundedSen
         Some(Ok(outcome)) => Entry::Ended(outcome),
         Some(Err(error)) => Entry::Failed(error),
     };
-    let text = serde_json::to_vec(&entry).expect("an outcome is JSON");
-    let _ = sender.send(Sent { entry, text, reply: None });
+    let _ = sender.send(Sent::of(entry));
     std::future::pending().await
 }
 

@@ -19,4 +19,4 @@ mod storage;
 mod wire;
 
 pub use client::{Ended, Restate, RestateError, RestateThread};
-pub use endpoint::{Endpoint, EndpointBuilder, EndpointError};
+pub use endpoint::{Endpoint, EndpointBuilder, EndpointError, listen};

@@ -144,10 +144,6 @@ impl Journal for MemoryObject {
         })
     }
 
-    fn cancelled(&mut self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-
     fn serve_beside(&mut self, request: Request) -> BoxFuture<'_, Result<Reply, CheckpointError>> {
         Box::pin(async move { panic!("no test posts to thread `{}`", request.thread()) })
     }

@@ -24,10 +24,11 @@ impl Names {
     }
 }
 
-/// Returns the key of the objects of a root thread: its name, or the hash of a name that is long, or that has a meaning in a URL.
+/// Returns the key of the objects of a root thread: its name, or the hash of a name that is long, or that a URL cannot have.
 pub(crate) fn object_key(root: &ThreadId) -> String {
     let name = root.as_str();
-    if ["", ".", ".."].contains(&name) || name.starts_with('#') || name.len() > MAX_KEY_BYTES {
+    let is_segment = !["", ".", ".."].contains(&name) && !name.contains(char::is_control);
+    if !is_segment || name.starts_with('#') || name.len() > MAX_KEY_BYTES {
         return format!("#{}", blake3::hash(name.as_bytes()));
     }
     name.to_owned()

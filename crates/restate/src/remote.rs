@@ -79,6 +79,15 @@ pub(crate) struct Entries {
     pub(crate) keys: Option<Vec<String>>,
 }
 
+impl Entries {
+    /// Adds entries, the last of which is the generation. Returns whether the thread was deleted since earlier ones.
+    fn learn(&mut self, keys: Vec<String>, values: &[Option<Bytes>]) -> bool {
+        let before = self.values.get(GENERATION).cloned();
+        self.values.extend(keys.into_iter().zip(values.iter().cloned()));
+        before.is_some_and(|before| before != self.values[GENERATION])
+    }
+}
+
 /// The entries of an object that a read has needed, of which each further reading notices a deletion of the thread.
 struct Watched<'a> {
     remote: &'a mut dyn Remote,
@@ -89,18 +98,15 @@ struct Watched<'a> {
 impl Kv for Watched<'_> {
     fn get_all(&mut self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>> {
         Box::pin(async move {
-            let known = &mut self.entries.values;
+            let known = &self.entries.values;
             let mut unknown: Vec<String> =
                 keys.iter().filter(|key| !known.contains_key(*key)).cloned().collect();
             if !unknown.is_empty() {
                 unknown.push(GENERATION.to_owned());
                 let values = get_all(self.remote, &unknown).await?;
-                for (key, value) in unknown.into_iter().zip(values) {
-                    let before = known.insert(key.clone(), value.clone());
-                    self.is_changed |= key == GENERATION && before.is_some_and(|before| before != value);
-                }
+                self.is_changed |= self.entries.learn(unknown, &values);
             }
-            Ok(keys.iter().map(|key| known[key].clone()).collect())
+            Ok(keys.iter().map(|key| self.entries.values[key].clone()).collect())
         })
     }
 
@@ -120,6 +126,7 @@ impl Kv for Watched<'_> {
 struct Recorder<'a> {
     kv: &'a mut dyn Kv,
     entries: Entries,
+    is_changed: bool,
 }
 
 /// Returns the entries that a read needs, all of the same generation.
@@ -129,27 +136,25 @@ pub(crate) async fn recorded(
     request: Request,
 ) -> Result<Entries, CheckpointError> {
     loop {
-        let generation = generation_of(kv).await?;
-        let mut recorder = Recorder { kv: &mut *kv, entries: Entries::default() };
+        let mut recorder = Recorder { kv: &mut *kv, entries: Entries::default(), is_changed: false };
         // The caller finds the reply, and what is wrong.
         let _ = serve(&mut recorder, &mut Memory::default(), place, request.clone()).await;
-        let mut entries = recorder.entries;
-        if generation_of(kv).await? == generation {
-            entries.values.insert(GENERATION.to_owned(), generation);
-            return Ok(entries);
+        if !recorder.is_changed {
+            return Ok(recorder.entries);
         }
     }
 }
 
-async fn generation_of(kv: &mut dyn Kv) -> Result<Option<Bytes>, CheckpointError> {
-    Ok(kv.get_all(vec![GENERATION.to_owned()]).await?.pop().flatten())
-}
-
 impl Kv for Recorder<'_> {
-    fn get_all(&mut self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>> {
+    fn get_all(
+        &mut self,
+        mut keys: Vec<String>,
+    ) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, CheckpointError>> {
         Box::pin(async move {
-            let values = self.kv.get_all(keys.clone()).await?;
-            self.entries.values.extend(keys.into_iter().zip(values.iter().cloned()));
+            keys.push(GENERATION.to_owned());
+            let mut values = self.kv.get_all(keys.clone()).await?;
+            self.is_changed |= self.entries.learn(keys, &values);
+            values.pop();
             Ok(values)
         })
     }

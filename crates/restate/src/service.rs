@@ -70,7 +70,7 @@ const HANDLERS: [(&str, bool); 7] = [
 /// Those that only the object of a thread has.
 const OF_THREAD: [&str; 7] = ["run", "resume", "answer", "update", "fork", "lease", "release"];
 
-/// The timeouts of silent handlers: a node may take a day. A worker that died is noticed by its connection.
+/// The timeouts of handlers without entries, of which a run makes one every six hours. A worker that died is noticed by its connection.
 const LONGEST_SILENCE_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// The time for which the result of a write is known to a caller that repeats it.
@@ -95,7 +95,7 @@ impl Kind {
             handler
         };
         let handlers: Vec<_> = HANDLERS.into_iter().chain(own).map(handler).collect();
-        // The number of attempts has no limit: an attempt fails only with its worker.
+        // An attempt fails only with its worker, so there is no limit. The one of the server applies if the service has none.
         let definition = json!({
             "name": name,
             "ty": "VIRTUAL_OBJECT",
@@ -106,6 +106,7 @@ impl Kind {
             "retryPolicyInitialInterval": 50,
             "retryPolicyExponentiationFactor": 2.0,
             "retryPolicyMaxInterval": 2000,
+            "retryPolicyMaxAttempts": u32::MAX,
         });
         serde_json::from_value(definition).expect("the name was checked")
     }

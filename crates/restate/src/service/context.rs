@@ -6,15 +6,19 @@
 //! Start at [`Handler`].
 
 use std::{
+    pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Fuse},
+};
 use restate_sdk::{
     context::{RequestTarget, RunFuture as _},
     endpoint::ContextInternal,
@@ -24,7 +28,7 @@ use superstep_checkpoint::{CheckpointError, Clock as _, SystemClock};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    journaled::{AttemptError, Drained, Journal},
+    journaled::{AttemptError, Drained, Journal, NOTHING},
     keys::HEAD,
     kv::Kv,
     names::Names,
@@ -48,11 +52,19 @@ pub(super) struct Handler {
     pub(super) cancel: CancellationToken,
     /// The progress of the invocation.
     pub(super) progress: Arc<Progress>,
+    /// A signal that no one sends: a wait for it ends with a cancellation, once.
+    signal: Fuse<Signal>,
     /// The number of calls of other objects.
     calls: u64,
-    /// Waits for the cancellation.
-    watch: Option<Mutex<BoxFuture<'static, Result<Bytes, TerminalError>>>>,
 }
+
+type Signal = Pin<Box<dyn Future<Output = Result<Bytes, TerminalError>> + Send>>;
+
+/// The name of that signal.
+const STOP: &str = "stop";
+
+/// The longest time without an entry, below the limit after which Restate ends the attempt.
+const LONGEST_SILENCE: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// The progress of an invocation, with that of its earlier attempts.
 #[derive(Debug, Default)]
@@ -78,6 +90,7 @@ impl Handler {
     pub(super) async fn begin(context: ContextInternal, names: Names) -> (Self, Bytes) {
         let (input, metadata) = context.input::<Bytes>().await;
         let cancel = CancellationToken::new();
+        let signal: Signal = Box::pin(context.signal(STOP));
         let handler = Self {
             context,
             names,
@@ -85,8 +98,8 @@ impl Handler {
             invocation: metadata.invocation_id,
             cancel,
             progress: Arc::default(),
+            signal: signal.fuse(),
             calls: 0,
-            watch: None,
         };
         (handler, input)
     }
@@ -98,7 +111,7 @@ impl Handler {
     }
 
     /// Returns the time at which the handler was here first, in milliseconds.
-    pub(super) async fn now_ms(&self) -> Result<i64, CheckpointError> {
+    pub(super) async fn now_ms(&mut self) -> Result<i64, CheckpointError> {
         loop {
             let now = self.context.run(|| async { Ok(SystemClock.now_ms()) }).name("now");
             match now.await {
@@ -109,7 +122,7 @@ impl Handler {
     }
 
     /// Waits.
-    pub(super) async fn sleep(&self, time: Duration) {
+    pub(super) async fn sleep(&mut self, time: Duration) {
         // An early end of the pause does no harm.
         if let Err(error) = self.context.sleep(time).await {
             self.is_cancellation(&error);
@@ -145,25 +158,15 @@ impl Handler {
         }
     }
 
-    /// Returns whether the invocation was cancelled.
+    /// Returns whether the invocation was cancelled. The SDK reports that once, instead of the result that was waited for.
     fn is_cancellation(&self, error: &TerminalError) -> bool {
-        is_cancellation(error, &self.cancel)
+        // The text of a cancelled call is the server's: "canceled".
+        let is = error.code() == CANCELLED && error.message() == "cancelled";
+        if is {
+            self.cancel.cancel();
+        }
+        is
     }
-}
-
-/// Returns whether the invocation was cancelled, and notes it. The SDK reports that once, instead of the result that was waited for.
-fn is_cancellation(error: &TerminalError, cancel: &CancellationToken) -> bool {
-    // The text of a cancelled call is the server's: "canceled".
-    let is = error.code() == CANCELLED && error.message() == "cancelled";
-    if is {
-        cancel.cancel();
-    }
-    is
-}
-
-/// Returns a future that is never ready.
-fn never(context: ContextInternal) -> BoxFuture<'static, Result<Bytes, TerminalError>> {
-    Box::pin(async move { context.awakeable::<Bytes>().1.await })
 }
 
 /// The code of the error of something that was cancelled.
@@ -222,11 +225,20 @@ impl Journal for Handler {
             let mut make = Some(make);
             let mut made: Option<Bytes> = None;
             loop {
-                let (make, made) = (&mut make, &mut made);
+                let (make, made, signal, cancel) = (&mut make, &mut made, &mut self.signal, &self.cancel);
                 let entry = self.context.run(move || async move {
                     if let Some(make) = make.take() {
-                        // An error ends the attempt, and the server begins another one.
-                        *made = Some(make.await?.into());
+                        *made = Some(tokio::select! {
+                            biased;
+                            // An error ends the attempt, and the server begins another one.
+                            text = make => text?.into(),
+                            // A replay learns of the cancellation instead of the result of this entry, which has nothing to be lost.
+                            _ = signal => {
+                                cancel.cancel();
+                                Bytes::from_static(NOTHING)
+                            }
+                            () = tokio::time::sleep(LONGEST_SILENCE) => Bytes::from_static(NOTHING),
+                        });
                     }
                     Ok(made.clone().expect("it was made by an entry before this one"))
                 });
@@ -238,21 +250,6 @@ impl Journal for Handler {
                         return entry.map_err(|error| AttemptError::Journal(error.message().to_owned()));
                     }
                 }
-            }
-        })
-    }
-
-    fn cancelled(&mut self) -> BoxFuture<'_, ()> {
-        if self.cancel.is_cancelled() {
-            return Box::pin(std::future::pending());
-        }
-        let (context, cancel) = (&self.context, &self.cancel);
-        // Nothing completes it, so that it reports a cancellation only.
-        let watch = self.watch.get_or_insert_with(|| Mutex::new(never(context.clone())));
-        let watch = watch.get_mut().unwrap_or_else(PoisonError::into_inner);
-        Box::pin(async move {
-            if let Err(error) = watch.await {
-                is_cancellation(&error, cancel);
             }
         })
     }

@@ -8,3 +8,4 @@ mod node;
 mod proof;
 mod runs;
 mod service;
+mod workers;

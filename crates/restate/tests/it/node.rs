@@ -68,6 +68,15 @@ addresses = ["http://127.0.0.1:{node}"]
 bind-port = {admin}
 [ingress]
 bind-port = {ingress}
+# The service has a policy of its own.
+[default-retry-policy]
+initial-interval = "10ms"
+max-attempts = 3
+on-max-attempts = "pause"
+[log-server]
+rocksdb-disable-wal-fsync = true
+[metadata-server]
+rocksdb-disable-wal-fsync = true
 "#
         );
         fs::write(folder.join("node.toml"), settings).unwrap();
