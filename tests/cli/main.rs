@@ -50,6 +50,7 @@ mod real_threads;
 mod refusals;
 mod replay;
 mod responses;
+mod restate;
 mod revert;
 #[cfg(unix)]
 mod rot;

@@ -241,7 +241,7 @@ pub(crate) async fn ended_with_stdin(mut command: Command, stdin: &[u8]) -> Ran 
 }
 
 /// Returns the built example of this name, which `cargo test` builds if no target is selected.
-fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().and_then(Path::parent).expect("a test is in target/PROFILE/deps");
     let file = folder.join("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));

@@ -29,8 +29,8 @@ pub(crate) fn shared() -> Option<&'static Node> {
 /// A running server.
 pub(crate) struct Node {
     folder: PathBuf,
-    ingress: u16,
-    admin: u16,
+    pub(crate) ingress: u16,
+    pub(crate) admin: u16,
     /// Ends the server and removes its folder when its input ends, which is when this process ends.
     guard: Child,
 }
