@@ -32,7 +32,7 @@ pub(crate) struct Plain {
 
 impl Plain {
     /// Returns the log as text.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn log_text(&self) -> String {
         self.log.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
     }
 }
@@ -42,17 +42,17 @@ pub(crate) fn say(word: &str) -> PlainUpdate {
     Plain::update().log([word.to_owned()])
 }
 
-/// Adds a node that says its own name.
-pub(crate) fn sayer(graph: &mut StateGraph<Plain>, name: &'static str) -> NodeRef {
+/// Adds a node that appends its name to the log.
+pub(crate) fn logging_node(graph: &mut StateGraph<Plain>, name: &'static str) -> NodeRef {
     graph.add_node(name, move |_, _| async move { say(name) })
 }
 
-/// `START → a → b → … → END`, where every node says its name.
+/// `START → a → b → … → END`, where every node appends its name to the log.
 pub(crate) fn line(names: &[&'static str]) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::new("line");
     let mut last = START;
     for name in names {
-        let node = sayer(&mut graph, name);
+        let node = logging_node(&mut graph, name);
         graph.add_edge(last, node);
         last = node;
     }
@@ -60,15 +60,15 @@ pub(crate) fn line(names: &[&'static str]) -> CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
-/// Returns the places of questions: their ids without the hash of the content.
-pub(crate) fn places(asked: &[Interrupt]) -> Vec<&str> {
+/// Returns the ids of questions without the hash of the content.
+pub(crate) fn id_prefixes(asked: &[Interrupt]) -> Vec<&str> {
     asked.iter().map(|asked| asked.id.rsplit_once('~').expect("an id has a hash").0).collect()
 }
 
 /// Returns the id of the question at a place.
 pub(crate) fn id_at(asked: &[Interrupt], place: &str) -> String {
-    let at = places(asked).into_iter().position(|other| other == place);
-    asked[at.unwrap_or_else(|| panic!("{place}: {:?}", places(asked)))].id.clone()
+    let at = id_prefixes(asked).into_iter().position(|other| other == place);
+    asked[at.unwrap_or_else(|| panic!("{place}: {:?}", id_prefixes(asked)))].id.clone()
 }
 
 /// The nodes that ran, in the order of their starts.
@@ -283,7 +283,7 @@ pub(crate) async fn told(
 
 pub(crate) fn line_of(event: &Event<Plain>) -> String {
     match event {
-        Event::Values { step, state, .. } => format!("values {step}: [{}]", state.said()),
+        Event::Values { step, state, .. } => format!("values {step}: [{}]", state.log_text()),
         Event::Update { step, node, update, cached } => {
             let cached = if *cached { " (cached)" } else { "" };
             format!("update {step} {node}{cached}: {}", json(update))

@@ -82,7 +82,7 @@ const FOLDERS: [(&str, &[&str]); 12] = [
             "permissions",
             "config",
             "state",
-            "transcript",
+            "repair",
             "approval",
             "events",
             "hooks",

@@ -24,9 +24,9 @@ mod nodes;
 mod permissions;
 mod plain_name;
 pub mod presets;
+mod repair;
 pub mod state;
 mod trace;
-mod transcript;
 
 pub use agent::builder::{AgentBuilder, AgentError};
 pub use agent::extract::ExtractError;
@@ -49,5 +49,5 @@ pub mod replay {
 /// Items shared with the other crates of superstep. Not for other use.
 #[doc(hidden)]
 pub mod internal {
-    pub use crate::transcript::repaired_call::name as repaired_name;
+    pub use crate::repair::repaired_call::name as repaired_name;
 }

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The driver executes the requested tasks and reports each one. It folds their writes in the order of
-//! [`Commit::order`] and stores the folded state together with [`Run::control`] in one transaction. Only then
+//! [`SuperstepEnd::order`] and stores the folded state together with [`Run::control`] in one transaction. Only then
 //! does it send [`Input::Committed`]. Starting a run *is* restoring one: the input is the finished task of
 //! [`START`].
 //!
@@ -37,8 +37,8 @@ pub use ids::{ChannelSet, END, NodeIndex, NodeName, START, TaskId};
 pub use plan::Before;
 pub use retry::RetryPolicy;
 pub use run::{
-    Breakpoints, Commit, EngineError, Failure, Finished, Input, Output, Records, Report, Run, RunLimits,
-    Target, Task,
+    Breakpoints, EngineError, Failure, Finished, Input, Output, Records, Report, Run, RunLimits,
+    SuperstepEnd, Target, Task,
 };
 pub use topology::{
     Edge, EdgeKind, Endpoint, JoinSpec, Level, Lint, NodeSpec, OnCancel, Problem, ProblemKind, RouterSpec,

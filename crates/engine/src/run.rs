@@ -4,7 +4,7 @@
 
 mod protocol;
 
-pub use protocol::{Commit, EngineError, Failure, Finished, Input, Output, Report, Target, Task};
+pub use protocol::{EngineError, Failure, Finished, Input, Output, Report, SuperstepEnd, Target, Task};
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
 ///
 /// # Determinism
 /// Equal topologies, records and inputs give equal outputs. The order in which tasks finish is invisible in
-/// every [`Commit`].
+/// every [`SuperstepEnd`].
 #[derive(Debug)]
 pub struct Run {
     topology: Arc<Topology>,
@@ -386,7 +386,7 @@ impl Run {
         plan(&self.topology, finished, &mut self.waiting, &mut self.next);
         self.phase = Phase::Committing;
         let (width, next) = (slot_number(self.slots.len()), slot_number(self.next.len()));
-        self.outputs.push_back(Output::Commit(Commit { step: self.step, width, next }));
+        self.outputs.push_back(Output::Commit(SuperstepEnd { step: self.step, width, next }));
     }
 
     fn conflict(&self) -> Option<Failure> {

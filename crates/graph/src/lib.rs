@@ -73,6 +73,18 @@ pub mod call {
     };
 }
 
+/// Graphs of any state, with JSON for inputs and states: for programs that serve several graphs. Start at
+/// [`JsonGraph`](erased::JsonGraph).
+pub mod erased {
+    pub use crate::api::erased::{
+        JsonGraph,
+        input::InputError,
+        of_inputs,
+        outcome::{AnyState, JsonOutcome, JsonSnapshot, JsonTask, values},
+        thread::{JsonRun, JsonStream, JsonThread, ReplayRange, Running},
+    };
+}
+
 /// Workflows that are one function.
 pub mod functional {
     pub use crate::api::functional::{Workflow, WorkflowThread};

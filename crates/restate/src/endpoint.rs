@@ -12,7 +12,11 @@ use hyper_util::{
 use restate_sdk::{discovery::ServiceName, endpoint};
 use serde::de::DeserializeOwned;
 use superstep_checkpoint::{Checkpointer, IntoShared, ThreadId};
-use superstep_graph::{CompiledGraph, State, thread::Drain};
+use superstep_graph::{
+    CompiledGraph, State,
+    erased::{JsonGraph, of_inputs},
+    thread::Drain,
+};
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     sync::Semaphore,
@@ -22,10 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     identity,
     names::Names,
-    service::{
-        Admit, Host, Kind, Layer,
-        graph::{Runs, Typed},
-    },
+    service::{Admit, Host, Kind, Layer},
 };
 
 /// The namespace of threads, unless another is set.
@@ -74,7 +75,7 @@ pub enum EndpointError {
 #[must_use = "settings do nothing until an endpoint is built"]
 pub struct EndpointBuilder {
     namespace: String,
-    graphs: Vec<(String, Arc<dyn Runs>)>,
+    graphs: Vec<Arc<dyn JsonGraph>>,
     layer: Option<Layer>,
     admit: Option<Admit>,
     concurrency: usize,
@@ -163,21 +164,19 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 impl EndpointBuilder {
     /// Adds a graph without a checkpointer, whose inputs are updates of its state.
-    pub fn graph<S: State>(mut self, graph: CompiledGraph<S>) -> Self {
-        let name = graph.name().to_owned();
-        self.graphs.push((name, Arc::new(Typed::of_updates(graph))));
+    pub fn graph(mut self, graph: impl Into<Arc<dyn JsonGraph>>) -> Self {
+        self.graphs.push(graph.into());
         self
     }
 
-    /// Adds a graph without a checkpointer, with the conversion of its inputs.
+    /// Adds a graph whose runs have inputs of the type `I`, which `convert` turns into updates of the state. A run can then set nothing
+    /// else of the state.
     pub fn graph_of_inputs<S: State, I: DeserializeOwned>(
-        mut self,
+        self,
         graph: CompiledGraph<S>,
         convert: impl Fn(I) -> S::Update + Send + Sync + 'static,
     ) -> Self {
-        let name = graph.name().to_owned();
-        self.graphs.push((name, Arc::new(Typed::of_inputs(graph, convert))));
-        self
+        self.graph(of_inputs(graph, convert))
     }
 
     /// Wraps the checkpointer of each run, for example to encrypt what is stored.
@@ -228,7 +227,8 @@ impl EndpointBuilder {
             return Err(EndpointError::Namespace(namespace));
         }
         let mut by_name = BTreeMap::new();
-        for (name, graph) in graphs {
+        for graph in graphs {
+            let name = graph.name().to_owned();
             if by_name.insert(name.clone(), graph).is_some() {
                 return Err(EndpointError::SameName(name));
             }
@@ -267,7 +267,7 @@ impl fmt::Debug for Endpoint {
 
 impl fmt::Debug for EndpointBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let graphs: Vec<_> = self.graphs.iter().map(|(name, _)| name).collect();
+        let graphs: Vec<_> = self.graphs.iter().map(|graph| graph.name()).collect();
         f.debug_struct("EndpointBuilder")
             .field("namespace", &self.namespace)
             .field("graphs", &graphs)

@@ -20,10 +20,10 @@ use restate_sdk::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use superstep_checkpoint::{CheckpointError, Checkpointer, ThreadId};
-use superstep_graph::thread::Drain;
+use superstep_graph::{erased::JsonGraph, thread::Drain};
 use tokio::sync::Semaphore;
 
-use self::{context::Handler, graph::Runs};
+use self::context::Handler;
 use crate::{
     names::Names,
     wire::{Copy, Token, Write},
@@ -38,7 +38,7 @@ pub(crate) type Admit = Arc<dyn Fn(ThreadId) -> BoxFuture<'static, Result<(), St
 /// What all handlers of a process have in common.
 pub(crate) struct Host {
     pub(crate) names: Names,
-    pub(crate) graphs: BTreeMap<String, Arc<dyn Runs>>,
+    pub(crate) graphs: BTreeMap<String, Arc<dyn JsonGraph>>,
     pub(crate) layer: Option<Layer>,
     pub(crate) admit: Option<Admit>,
     /// A permit for each run.

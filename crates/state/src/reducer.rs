@@ -32,7 +32,7 @@ pub type ReduceError = Box<dyn Error + Send + Sync>;
 #[diagnostic::on_unimplemented(
     message = "the reducer `{Self}` does not fit a channel of type `{T}`",
     label = "not for a channel of this type",
-    note = "`#[derive(State)]` lists what each reducer takes; for a rule of your own, implement `Reducer` \
+    note = "`docs/state.md` lists the channel types of each reducer; for a rule of your own, implement `Reducer` \
         and use `#[channel(with = MyRule)]`"
 )]
 pub trait Reducer<T> {

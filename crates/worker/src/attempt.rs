@@ -7,13 +7,13 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures::FutureExt as _;
 use graphile_worker::Job;
 use superstep_graph::{
-    RunOptions, Status, ThreadId, checkpoint::CheckpointError, error::chain, thread::Drain,
+    RunOptions, Status, ThreadId, checkpoint::CheckpointError, erased::JsonGraph, error::chain, thread::Drain,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::{
-    graph::{Admit, AnyGraph, Failure, REFUSED, REFUSED_LATER, UNKNOWN_INTERRUPT},
+    graph::{Admit, Failure, REFUSED, REFUSED_LATER, UNKNOWN_INTERRUPT, work},
     payload::{Payload, Work},
     queue::{Key, Queue, is_cancelled},
 };
@@ -44,7 +44,7 @@ pub(crate) struct Attempt {
     pub(crate) queue: Queue,
     pub(crate) worker: Arc<str>,
     pub(crate) job: Job,
-    pub(crate) graph: Arc<dyn AnyGraph>,
+    pub(crate) graph: Arc<dyn JsonGraph>,
     pub(crate) options: RunOptions,
     pub(crate) admit: Option<Admit>,
     /// `true` if other workers may wait for the end of this run.
@@ -133,7 +133,7 @@ impl Attempt {
                 let admitted = admit(ThreadId::from(payload.thread.clone())).await;
                 admitted.map_err(|reason| Failure::Failed(format!("{refused}{reason}")))?;
             }
-            self.graph.work(options, payload, is_first).await
+            work(&*self.graph, options, payload, is_first).await
         };
         let run = AssertUnwindSafe(run).catch_unwind().await;
         // A request to cancel is about this job, however the run ended.

@@ -5,12 +5,12 @@
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use serde::de::DeserializeOwned;
-use superstep_graph::{CompiledGraph, RunOptions, State, ThreadId};
-
-use crate::{
-    GraphName, Jobs, Schedule,
-    graph::{Admit, AnyGraph, Typed},
+use superstep_graph::{
+    CompiledGraph, RunOptions, State, ThreadId,
+    erased::{JsonGraph, of_inputs},
 };
+
+use crate::{GraphName, Jobs, Schedule, graph::Admit};
 
 /// Takes jobs of a database and runs them, one process among any number of them.
 ///
@@ -47,7 +47,7 @@ pub struct Worker {
 
 /// A graph of a worker.
 pub(crate) struct Hosted {
-    pub(crate) graph: Arc<dyn AnyGraph>,
+    pub(crate) graph: Arc<dyn JsonGraph>,
     /// The maximum number of runs in this worker.
     pub(crate) limit: usize,
     /// The maximum number of runs in all workers.
@@ -71,10 +71,13 @@ impl Worker {
         }
     }
 
-    /// Adds a graph, in place of one with the same name. The worker takes only jobs of its graphs.
-    pub fn graph<S: State>(self, graph: CompiledGraph<S>) -> Self {
+    /// Adds a graph, a [`CompiledGraph`] or one of [any state](superstep_graph::erased), in place of one with the same name. The worker
+    /// takes only jobs of its graphs.
+    pub fn graph(mut self, graph: impl Into<Arc<dyn JsonGraph>>) -> Self {
+        let graph = graph.into();
         let name = graph.name().to_owned();
-        self.hosted(name, Arc::new(Typed::of_updates(graph)))
+        self.graphs.insert(name, Hosted { graph, limit: usize::MAX, limit_of_all: None });
+        self
     }
 
     /// Adds a graph whose jobs have inputs of the type `I`, which `convert` turns into updates of the state. A job can then set nothing else
@@ -96,22 +99,17 @@ impl Worker {
         graph: CompiledGraph<S>,
         convert: impl Fn(I) -> S::Update + Send + Sync + 'static,
     ) -> Self {
-        let name = graph.name().to_owned();
-        self.hosted(name, Arc::new(Typed::of_inputs(graph, convert)))
+        self.graph(of_inputs(graph, convert))
     }
 
     /// Adds a graph of which this worker runs at most this number at the same time.
-    pub fn graph_at_most<S: State>(mut self, graph: CompiledGraph<S>, limit: usize) -> Self {
+    pub fn graph_at_most(mut self, graph: impl Into<Arc<dyn JsonGraph>>, limit: usize) -> Self {
+        let graph = graph.into();
         let name = graph.name().to_owned();
         self = self.graph(graph);
         if let Some(hosted) = self.graphs.get_mut(&name) {
             hosted.limit = limit;
         }
-        self
-    }
-
-    fn hosted(mut self, name: String, graph: Arc<dyn AnyGraph>) -> Self {
-        self.graphs.insert(name, Hosted { graph, limit: usize::MAX, limit_of_all: None });
         self
     }
 

@@ -100,7 +100,7 @@ async fn uninterrupted(
 }
 
 /// Returns the part of a reply that is the same in every process.
-fn said(reply: &Reply) -> Reply {
+fn without_checkpoint(reply: &Reply) -> Reply {
     Reply { checkpoint: None, ..reply.clone() }
 }
 
@@ -130,7 +130,7 @@ on_every_store! {
         let before = h(agent.graph()).await.len();
         let reply = agent.thread("t").resume().await.unwrap();
         model.check().unwrap();
-        assert_eq!((said(&reply), kit.n("send")), (said(&plain_reply), 1));
+        assert_eq!((without_checkpoint(&reply), kit.n("send")), (without_checkpoint(&plain_reply), 1));
         assert_eq!(state(&agent).await, plain);
         check::calls_are_answered(plain.messages.iter());
         assert!(plain.messages.iter().all(|message| !message.id.is_empty()));
@@ -168,7 +168,7 @@ on_every_store! {
             crash_before(node, &scenario, &kit, &backend, answers().into_iter().take(spent)).await;
             let (agent, model) =
                 program(&scenario, &kit, backend.open(), answers().into_iter().skip(spent));
-            assert_eq!(said(&agent.thread("t").resume().await.unwrap()), said(&plain_reply), "{node:?}");
+            assert_eq!(without_checkpoint(&agent.thread("t").resume().await.unwrap()), without_checkpoint(&plain_reply), "{node:?}");
             model.check().unwrap();
             assert_eq!((state(&agent).await, kit.n("send")), (plain.clone(), 1), "{node:?}");
         }
@@ -184,7 +184,7 @@ on_every_store! {
         // The tools have run; the next step is a model call.
         crash_before((2, "agent"), &scenario, &kit, &backend, [big()]).await;
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("ok")]);
-        assert_eq!(said(&agent.thread("t").resume().await.unwrap()), said(&plain_reply));
+        assert_eq!(without_checkpoint(&agent.thread("t").resume().await.unwrap()), without_checkpoint(&plain_reply));
         assert_eq!(state(&agent).await, plain);
         let result = "x".repeat(2000) + "[truncated 3000 chars]";
         assert_eq!(model.requests()[0].messages.last().unwrap().content, result);

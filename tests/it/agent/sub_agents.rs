@@ -194,7 +194,7 @@ on_every_store! {
         let ids: Vec<_> = asked.interrupts.iter().map(|interrupt| interrupt.id.as_str()).collect();
         // The first request comes first.
         assert_eq!(
-            crate::support::places(&asked.interrupts),
+            crate::support::id_prefixes(&asked.interrupts),
             ["tools:4.0:deep.1/tools:4.0:deep0.0", "tools:4.0:middle.0/tools:4.0:deep.0/tools:4.0:deep0.0"]
         );
         // One after the other, each in its own process.

@@ -34,7 +34,7 @@ fn careful_inside(refuses: bool) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("outer");
     let call = graph.add_node("call", move |_: Plain, cx: Cx| async move {
         let inner = careful(refuses);
-        Ok::<_, NodeError>(say(&cx.call(&inner, Plain::update()).await?.said()))
+        Ok::<_, NodeError>(say(&cx.call(&inner, Plain::update()).await?.log_text()))
     });
     graph.add_edge(START, call);
     graph.compile().unwrap()
@@ -57,7 +57,7 @@ on_every_store! {
             assert_ne!(ids[0], ids[1]);
             let error = failed(graph().thread("two").answer(&ids[0], "yes").resume().await);
             assert!(matches!(&error, RunError::ChangedQuestion(_)) && error.is_rejected_answer(), "{error}");
-            assert_eq!(graph().thread("two").answer(&ids[1], "yes").resume().await.unwrap().state.said(), "yes");
+            assert_eq!(graph().thread("two").answer(&ids[1], "yes").resume().await.unwrap().state.log_text(), "yes");
             for thread in ["one", "two"] {
                 backend.open().delete(&thread.into()).await.unwrap();
             }
@@ -83,7 +83,7 @@ on_every_store! {
             let again = on(true, "here").resume().await.unwrap();
             assert_eq!((again.status, &again.interrupts), (Status::Interrupted, &asked.interrupts));
             let end = on(true, "here").answer(id, "late").resume().await.unwrap();
-            assert_eq!(end.state.said(), "late");
+            assert_eq!(end.state.log_text(), "late");
         }
     }
 
@@ -93,7 +93,7 @@ on_every_store! {
             let on = |place: &str| backend.keep(make(false)).thread(&*thread).context(json!({ "place": place }));
             on("here").run(Plain::update()).await.unwrap();
             failed(on("there").answer("q", "yes").resume().await);
-            assert_eq!(on("here").resume().await.unwrap().state.said(), "yes");
+            assert_eq!(on("here").resume().await.unwrap().state.log_text(), "yes");
         }
     }
 
@@ -102,7 +102,7 @@ on_every_store! {
         let asked = on("here").run(Plain::update()).await.unwrap();
         failed(on("there").resume().await);
         assert_eq!(on("there").state().await.unwrap().tasks[0].interrupts, asked.interrupts);
-        assert_eq!(on("here").answer(&asked.interrupts[0].id, "yes").resume().await.unwrap().state.said(), "yes");
+        assert_eq!(on("here").answer(&asked.interrupts[0].id, "yes").resume().await.unwrap().state.log_text(), "yes");
     }
 
     async fn the_same_question_of_a_thread_that_was_begun_again_is_another_one(backend: Backend) {
@@ -145,7 +145,7 @@ on_every_store! {
             old.push(id.clone());
             asked = rounds.thread("rounds").answer(&id, "yes").resume().await.unwrap();
         }
-        assert_eq!((asked.state.said().as_str(), old.len()), ("yes yes yes", 3));
+        assert_eq!((asked.state.log_text().as_str(), old.len()), ("yes yes yes", 3));
         // Input that discards the question leads to another one.
         let first = asks.thread("u").run(Plain::update()).await.unwrap();
         let discard = asks.thread("u").on_unfinished(superstep::OnUnfinished::Discard);
@@ -182,7 +182,7 @@ on_every_store! {
             asked = make().thread("t").answer(id, taken.len().to_string()).resume().await.unwrap();
             taken.push(id.clone());
         }
-        assert_eq!((asked.state.said().as_str(), taken.len()), ("a:23 b:01", 4));
+        assert_eq!((asked.state.log_text().as_str(), taken.len()), ("a:23 b:01", 4));
         assert_eq!(calls.all(), "b a");
     }
 
@@ -225,7 +225,7 @@ on_every_store! {
         assert_eq!(asks.question, json!({ "pay": 1_000_000 }));
         failed(make().thread("t").answer(&id, true).resume().await);
         let end = make().thread("t").answer(&asks.id, true).resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), effects.load(Ordering::SeqCst)), ("stop paid 1000000 end", 1));
+        assert_eq!((end.state.log_text().as_str(), effects.load(Ordering::SeqCst)), ("stop paid 1000000 end", 1));
     }
 
     async fn a_drained_graph_that_would_leave_resumes_where_it_was(backend: Backend) {
@@ -251,7 +251,7 @@ on_every_store! {
                 calls.add(&cx);
                 match cx.call(&inner, say("in")).or_left::<Plain, To>().await? {
                     Returned::Command(command) => Ok::<_, NodeError>(command),
-                    Returned::State(state) => Ok(Command::update(say(&format!("not left: {}", state.said())))),
+                    Returned::State(state) => Ok(Command::update(say(&format!("not left: {}", state.log_text())))),
                 }
             });
             graph.add_routes(call, |to| match to { To::Other => other });
@@ -266,9 +266,9 @@ on_every_store! {
         stop.request("again");
         let id = &asked.interrupts[0].id;
         let held = make().thread("t").drain(stop.clone()).answer(id, "word").resume().await.unwrap();
-        assert_eq!((held.status, held.state.said().as_str()), (Status::Drained, ""));
+        assert_eq!((held.status, held.state.log_text().as_str()), (Status::Drained, ""));
         let end = make().thread("t").resume().await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "word other"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "word other"));
         assert_eq!((calls.named("first"), calls.named("ask")), (1, 2));
     }
 
@@ -284,7 +284,7 @@ on_every_store! {
             let inner = inner.compile().unwrap();
             let mut graph = StateGraph::<Plain>::new("outer");
             let call = graph.add_node_with("call", inner, async |inner: CompiledGraph<Plain>, _: Plain, cx: Cx| {
-                Ok::<_, NodeError>(say(&cx.call(&inner, Plain::update()).await?.said()))
+                Ok::<_, NodeError>(say(&cx.call(&inner, Plain::update()).await?.log_text()))
             });
             graph.add_edge(START, call);
             backend.keep(graph.compile().unwrap())
@@ -297,7 +297,7 @@ on_every_store! {
             let stored = format!("{tasks:?}");
             most = most.max((0..9).filter(|n| stored.contains(&format!("word{n}"))).count());
         }
-        assert_eq!((asked.status, asked.state.said().split(' ').count()), (Status::Completed, 9));
+        assert_eq!((asked.status, asked.state.log_text().split(' ').count()), (Status::Completed, 9));
         assert!(most <= 1, "{most} answers of earlier supersteps in the record of the caller");
     }
 
@@ -330,18 +330,18 @@ on_every_store! {
         assert_eq!(second.interrupts[0].key, "b");
         let answered = here.answer(&second.interrupts[0].id, "D");
         let end = answered.resume().await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "CD"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "CD"));
         // The same handle again: its checkpoint is no longer the head, so it would be a fork, which has not asked yet.
         let again = failed(answered.resume().await);
         assert!(matches!(again, RunError::UnknownInterrupt { .. } | RunError::ChangedQuestion(_)), "{again}");
-        assert_eq!(head(&make()).await.values.said(), "CD", "nothing was begun");
+        assert_eq!(head(&make()).await.values.log_text(), "CD", "nothing was begun");
     }
 }
 
 on_every_store! {
     async fn an_answer_to_a_question_of_another_branch_names_its_checkpoint(backend: Backend) {
         let mut graph = StateGraph::<Plain>::new("g");
-        let plan = crate::support::sayer(&mut graph, "plan");
+        let plan = crate::support::logging_node(&mut graph, "plan");
         let ask = graph.add_node("ask", async |plain: Plain, cx: Cx| match plain.x {
             0 => say(&cx.interrupt::<String>("k", "?").await),
             _ => say("nothing to ask"),
@@ -370,7 +370,7 @@ on_every_store! {
         // That is the way to answer it.
         let again = here.at(waits).resume().await.unwrap();
         let end = here.answer(&again.interrupts[0].id, "yes").resume().await.unwrap();
-        assert_eq!(end.state.said(), "in plan yes");
+        assert_eq!(end.state.log_text(), "in plan yes");
         // An answered question waits nowhere.
         let late = failed(here.answer(&again.interrupts[0].id, "yes").resume().await);
         assert!(matches!(&late, RunError::UnknownInterrupt { elsewhere: None, .. }), "{late}");

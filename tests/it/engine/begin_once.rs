@@ -48,7 +48,7 @@ on_every_store! {
         assert!(ends.iter().filter_map(|end| end.as_ref().err()).all(is_refused), "{ends:?}");
         for thread in &processes {
             let end = thread.run(say("again")).await.unwrap();
-            assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in a"));
+            assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "in a"));
         }
         assert_eq!(calls.all(), "a");
     }
@@ -66,7 +66,7 @@ on_every_store! {
         assert!(is_refused(&refused), "{refused}");
         second.answer(&asked.interrupts[0].id, "yes").resume().await.unwrap();
         let end = first.run(say("in")).await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p s1 yes"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "in p s1 yes"));
         assert_eq!(calls.all(), "p s1 s2 s2 s2");
     }
 

@@ -8,7 +8,7 @@ use superstep::{
     node::Persistence,
 };
 
-use crate::support::{Plain, failed, head, on_every_store, places, say, sayer};
+use crate::support::{Plain, failed, head, id_prefixes, logging_node, on_every_store, say};
 
 /// `START → pay`, which asks before it pays the amount of the state.
 fn paying() -> CompiledGraph<Plain> {
@@ -76,7 +76,7 @@ on_every_store! {
             assert_eq!(graph.thread("t").resume().await.unwrap().interrupts, std::slice::from_ref(&now), "it is the same when it is asked again");
             let late = failed(graph.thread("t").answer(old, true).resume().await).to_string();
             assert_eq!(late, changed(old, r#"{"pay":1}"#, &now));
-            assert_eq!(graph.thread("t").answer(&now.id, true).resume().await.unwrap().state.said(), "paid 1000000");
+            assert_eq!(graph.thread("t").answer(&now.id, true).resume().await.unwrap().state.log_text(), "paid 1000000");
         }
     }
 
@@ -86,10 +86,10 @@ on_every_store! {
         graph.thread("t").update(amount(5)).await.unwrap();
         // Who resumes first sees what is asked now.
         let again = graph.thread("t").resume().await.unwrap();
-        assert_eq!((places(&again.interrupts), &again.interrupts[0].question), (vec!["pay:1.0:approve"], &json!({ "pay": 5 })));
+        assert_eq!((id_prefixes(&again.interrupts), &again.interrupts[0].question), (vec!["pay:1.0:approve"], &json!({ "pay": 5 })));
         let late = failed(graph.thread("t").answer(&asked.interrupts[0].id, true).resume().await).to_string();
         assert_eq!(late, changed(&asked.interrupts[0].id, r#"{"pay":1}"#, &again.interrupts[0]));
-        assert_eq!(graph.thread("t").answer("approve", true).resume().await.unwrap().state.said(), "paid 5");
+        assert_eq!(graph.thread("t").answer("approve", true).resume().await.unwrap().state.log_text(), "paid 5");
     }
 
     async fn an_edit_that_comes_with_the_answer_is_an_edit_before_it(backend: Backend) {
@@ -100,7 +100,7 @@ on_every_store! {
         // An unrelated edit does not change the question.
         let id = waits(&graph).await.id;
         let end = graph.thread("t").answer(&id, false).resume_with(Command::update(say("note"))).await.unwrap();
-        assert_eq!(end.state.said(), "note kept 9");
+        assert_eq!(end.state.log_text(), "note kept 9");
     }
 
     async fn forks_of_one_checkpoint_ask_under_ids_of_their_own(backend: Backend) {
@@ -124,7 +124,7 @@ on_every_store! {
             assert!(!ids.contains(&asked.interrupts[0].id), "{ids:?}");
             ids.push(asked.interrupts[0].id.clone());
         }
-        assert_eq!(graph.thread("t").answer(&ids[5], true).resume().await.unwrap().state.said(), "paid 1");
+        assert_eq!(graph.thread("t").answer(&ids[5], true).resume().await.unwrap().state.log_text(), "paid 1");
     }
 
     async fn an_answer_that_was_stored_before_an_edit_is_given_back(backend: Backend) {
@@ -145,7 +145,7 @@ on_every_store! {
         let now = waits(&make()).await;
         assert_eq!((error, now.key.as_str()), (changed("one", r#"{"x":1}"#, &now), "one"));
         // The other answer is to what is still asked.
-        assert_eq!(make().thread("t").answer("one", "C").resume().await.unwrap().state.said(), "2: C B");
+        assert_eq!(make().thread("t").answer("one", "C").resume().await.unwrap().state.log_text(), "2: C B");
     }
 
     async fn the_order_of_a_map_is_no_other_question(backend: Backend) {
@@ -162,7 +162,7 @@ on_every_store! {
         };
         let asked = make(false).thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(make(true).thread("t").resume().await.unwrap().interrupts, asked.interrupts);
-        assert_eq!(make(true).thread("t").answer("q", "R").resume().await.unwrap().state.said(), "R");
+        assert_eq!(make(true).thread("t").answer("q", "R").resume().await.unwrap().state.log_text(), "R");
     }
 
     async fn an_answer_that_an_older_program_stored_is_taken(backend: Backend) {
@@ -174,7 +174,7 @@ on_every_store! {
             serde_json::from_value(json!({ "end": "interrupted", "questions": [], "answers": { "approve": "true" } })).unwrap();
         store.record(&task, record).await.unwrap();
         drop((graph, store));
-        assert_eq!(backend.keep(paying()).thread("t").resume().await.unwrap().state.said(), "paid 1");
+        assert_eq!(backend.keep(paying()).thread("t").resume().await.unwrap().state.log_text(), "paid 1");
     }
 
     async fn a_question_that_an_older_program_stored_can_be_answered(backend: Backend) {
@@ -188,7 +188,7 @@ on_every_store! {
         drop((graph, store));
         let graph = backend.keep(paying());
         assert_eq!(waits(&graph).await, asked.interrupts[0]);
-        assert_eq!(graph.thread("t").answer(&asked.interrupts[0].id, true).resume().await.unwrap().state.said(), "paid 1");
+        assert_eq!(graph.thread("t").answer(&asked.interrupts[0].id, true).resume().await.unwrap().state.log_text(), "paid 1");
     }
 
     /// The subgraph gets the amount each time it starts, and once if it is stored.
@@ -201,20 +201,20 @@ on_every_store! {
                 inner.add_edge(START, pay);
                 let mut middle = StateGraph::<Plain>::new("middle");
                 let inner = inner.compile().unwrap().with_persistence(persistence);
-                let said = |inner: &Plain| say(&inner.said());
+                let said = |inner: &Plain| say(&inner.log_text());
                 let inner = middle.add_subgraph_with("inner", &inner, |state: &Plain| amount(state.x), said);
                 middle.add_edge(START, inner);
                 let middle = middle.compile().unwrap().with_persistence(persistence);
                 let mut graph = StateGraph::<Plain>::new("outer");
                 let middle = graph.add_subgraph_with("middle", &middle, |state: &Plain| amount(state.x), said);
-                let end = sayer(&mut graph, "end");
+                let end = logging_node(&mut graph, "end");
                 graph.add_edge(START, middle);
                 graph.add_edge(middle, end);
                 backend.keep(graph.compile().unwrap())
             };
             let asked = make().thread("t").run(amount(1)).await.unwrap();
             let old = asked.interrupts[0].id.clone();
-            assert_eq!(places(&asked.interrupts), ["middle:1.0/inner:1.0/pay:1.0:approve"]);
+            assert_eq!(id_prefixes(&asked.interrupts), ["middle:1.0/inner:1.0/pay:1.0:approve"]);
             make().thread("t").update(amount(7)).await.unwrap();
             if persistence == Persistence::Ephemeral {
                 let error = failed(make().thread("t").answer(&old, true).resume().await).to_string();
@@ -229,7 +229,7 @@ on_every_store! {
             let late = failed(make().thread("t").answer(&old, true).resume().await);
             assert!(matches!(late, RunError::ChangedQuestion { .. }), "{late}");
             let end = make().thread("t").answer(&now.id, true).resume().await.unwrap();
-            assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "paid 7 end"), "{persistence:?}");
+            assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "paid 7 end"), "{persistence:?}");
         }
     }
 }

@@ -13,7 +13,7 @@ use superstep::{
     StateGraph, Status, StreamMode, clock::Clock, node::CachePolicy,
 };
 
-use crate::support::{Calls, Plain, Stuck, failed, on_every_store, say, sayer, told};
+use crate::support::{Calls, Plain, Stuck, failed, logging_node, on_every_store, say, told};
 
 /// A manually set clock.
 #[derive(Clone, Default)]
@@ -81,7 +81,7 @@ async fn a_cache_has_a_capacity_and_without_a_ttl_entries_stay() {
     let graph = counting(&calls, policy);
     for _ in 0..3 {
         assert_eq!(
-            graph.without_thread().clock(clock.clone()).run(Plain::update()).await.unwrap().state.said(),
+            graph.without_thread().clock(clock.clone()).run(Plain::update()).await.unwrap().state.log_text(),
             "a1"
         );
         clock.advance(i64::MAX / 4);
@@ -100,7 +100,7 @@ on_every_store! {
         graph.thread("first").run(Plain::update()).await.unwrap();
         graph.thread("t").run(say("in")).await.unwrap();
         assert_eq!(calls.all(), "a");
-        assert_eq!(crate::support::head(&graph).await.values.said(), "in a1");
+        assert_eq!(crate::support::head(&graph).await.values.log_text(), "in a1");
     }
 
     async fn errors_and_interrupts_are_never_cached_nor_what_an_answer_made(backend: Backend) {
@@ -122,11 +122,11 @@ on_every_store! {
         assert_eq!(graph.thread("t").resume().await.unwrap().status, Status::Interrupted);
         let answers = |who: &str| Answers::new().answer("who", who);
         let end = graph.thread("t").answers(answers("Ada")).resume().await.unwrap();
-        assert_eq!(end.state.said(), "Ada");
+        assert_eq!(end.state.log_text(), "Ada");
         // The node of another user runs, and its result has nothing of Ada's.
         assert_eq!(graph.thread("u").run(Plain::update()).await.unwrap().status, Status::Interrupted);
         let end = graph.thread("u").answers(answers("Bo")).resume().await.unwrap();
-        assert_eq!(end.state.said(), "Bo");
+        assert_eq!(end.state.log_text(), "Bo");
     }
 
     /// `a` and `b` run in parallel; only at its first call `a` writes the channel that `b` writes.
@@ -144,9 +144,9 @@ on_every_store! {
         let graph = backend.keep(graph.compile().unwrap());
         let error = failed(graph.thread("t").run(Plain::update()).await);
         assert!(matches!(error, RunError::Conflict { .. }), "{error}");
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "a b");
         // Once it is accepted it is.
-        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a b a b");
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.log_text(), "a b a b");
         assert_eq!(calls.all(), "a a");
     }
 
@@ -177,14 +177,14 @@ on_every_store! {
                 "second question" => "A EDIT",
                 _ => "a EDIT b",
             };
-            assert_eq!(edited.resume().await.unwrap().state.said(), said, "{way}");
+            assert_eq!(edited.resume().await.unwrap().state.log_text(), said, "{way}");
             let end = match early {
                 Some(end) => end,
                 None => run_other().await,
             };
             let asks = way.ends_with("question");
             assert_eq!(end.status, if asks { Status::Interrupted } else { Status::Completed }, "{way}");
-            assert_eq!(end.state.said(), if asks { "" } else { "a b" }, "{way}");
+            assert_eq!(end.state.log_text(), if asks { "" } else { "a b" }, "{way}");
         }
     }
 }
@@ -235,7 +235,7 @@ async fn the_item_of_a_worker_belongs_to_the_key() {
     let graph = graph.compile().unwrap();
     let run = async |items| {
         let end = graph.run(Plain::update().x(items)).await.unwrap();
-        (end.state.said(), calls.named("w"))
+        (end.state.log_text(), calls.named("w"))
     };
     assert_eq!(run(2).await, ("0 1".to_owned(), 2));
     assert_eq!(run(3).await, ("0 1 2".to_owned(), 3));
@@ -256,7 +256,7 @@ async fn where_a_node_goes_is_cached_along() {
         counted.add(&cx);
         async move { Command::update(say("a")).goto(if state.x == 0 { Way::Left } else { Way::Right }) }
     });
-    let [left, right] = ["left", "right"].map(|name| sayer(&mut graph, name));
+    let [left, right] = ["left", "right"].map(|name| logging_node(&mut graph, name));
     graph.add_routes(a, |way| match way {
         Way::Left => left,
         Way::Right => right,
@@ -266,7 +266,7 @@ async fn where_a_node_goes_is_cached_along() {
     let graph = graph.compile().unwrap();
     for (x, said) in [(0, "a left"), (1, "a right"), (0, "a left"), (1, "a right")] {
         let end = graph.run(Plain::update().x(x)).await.unwrap();
-        assert_eq!(end.state.said(), said);
+        assert_eq!(end.state.log_text(), said);
     }
     assert_eq!(calls.named("a"), 2);
 }
@@ -337,7 +337,7 @@ mod stored {
             built.add_fan_out(START, move |_: &Plain| items.iter().copied(), worker);
             let built = built.compile().unwrap().with_store(store.clone());
             let end = built.run(Plain::update().x(x)).await.unwrap();
-            (end.state.said(), calls.all().split_whitespace().count())
+            (end.state.log_text(), calls.all().split_whitespace().count())
         };
         assert_eq!(run("g", "w", 1, &[1, 2]).await, ("1 2".to_owned(), 2));
         assert_eq!(run("g", "w", 1, &[1, 2, 3, 3]).await, ("1 2 3 3".to_owned(), 2));
@@ -358,7 +358,7 @@ mod stored {
                 counted.add(&cx);
                 async move { Command::update(say("a")).goto(Way::Right) }
             });
-            let [left, right] = ["left", right].map(|name| sayer(&mut graph, name));
+            let [left, right] = ["left", right].map(|name| logging_node(&mut graph, name));
             graph.add_routes(a, |way| match way {
                 Way::Left => left,
                 Way::Right => right,
@@ -366,7 +366,7 @@ mod stored {
             graph.cache(a, by_x());
             graph.add_edge(START, a);
             let graph = graph.compile().unwrap().with_store(store.clone());
-            (graph.run(Plain::update()).await.unwrap().state.said(), calls.named("a"))
+            (graph.run(Plain::update()).await.unwrap().state.log_text(), calls.named("a"))
         };
         assert_eq!(run("right").await, ("a right".to_owned(), 1));
         assert_eq!(run("right").await, ("a right".to_owned(), 0));
@@ -380,7 +380,7 @@ mod stored {
             graph().with_store(store.clone()).run_on("first").await;
             graph().with_store(store).run_on("t").await;
             assert_eq!(calls.all(), "a");
-            assert_eq!(crate::support::head(&graph()).await.values.said(), "a1");
+            assert_eq!(crate::support::head(&graph()).await.values.log_text(), "a1");
             graph().thread("t").replay().run().await.unwrap().assert_same();
             assert_eq!(calls.all(), "a");
         }

@@ -54,7 +54,7 @@ on_every_store! {
         let with_stuck = graph(Some(stuck.clone()));
         let (end, ()) = tokio::join!(with_stuck.configured(config.clone()).run(say("in")), cancel);
         let end = end.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Cancelled, "in"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Cancelled, "in"));
 
         let graph = graph(None);
         let found = head(&graph).await;
@@ -62,7 +62,7 @@ on_every_store! {
         assert_eq!(task(&found.tasks[0]), ("a".to_owned(), json(&()), "cancelled".to_owned()));
         assert_eq!(found.checkpoint.unwrap().id, end.checkpoint.unwrap());
         let end = graph.thread("t").resume().await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in a"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "in a"));
         assert_eq!(h(&graph).await, entries(&[("loop", 1, ""), ("loop", 0, "a"), ("input", -1, "__start__")]));
     }
 
@@ -72,25 +72,25 @@ on_every_store! {
         let config = t();
         config.get_cancel().cancel();
         let end = graph.configured(config).run(say("in")).await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Cancelled, "in"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Cancelled, "in"));
         assert_eq!(calls.all(), "");
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "in a");
     }
 
     async fn nodes_that_may_finish_do_so_and_are_even_started_after_the_cancel(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(nodes(&["stop", "tidy", "next"], &["stop", "tidy"], &calls));
         let end = graph.thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Cancelled, "stop tidy"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Cancelled, "stop tidy"));
         assert_eq!(names(&head(&graph).await.next), "next");
         assert_eq!(calls.all(), "stop tidy");
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "stop tidy next");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "stop tidy next");
     }
 
     async fn a_cancelled_run_is_complete_if_its_last_node_may_finish(backend: Backend) {
         let graph = backend.keep(nodes(&["stop"], &["stop"], &Calls::default()));
         let end = graph.thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "stop"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "stop"));
     }
 
     async fn a_node_that_may_finish_does_so_beside_one_that_is_dropped(backend: Backend) {
@@ -111,7 +111,7 @@ on_every_store! {
         assert_eq!(end.status, Status::Cancelled);
         assert_eq!(calls.all(), "stop");
         let found = head(&graph).await;
-        assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("hangs", "stop"));
+        assert_eq!((names(&found.next).as_str(), found.values.log_text().as_str()), ("hangs", "stop"));
     }
 
     async fn a_cancel_beside_a_question_takes_effect_and_the_question_can_still_be_answered(backend: Backend) {
@@ -142,7 +142,7 @@ on_every_store! {
             assert_eq!((end.status, end.interrupts.len()), (Status::Cancelled, 1), "{thread}");
             let answers = Answers::new().answer(&end.interrupts[0].id, "R");
             let end = make(false, inside).thread(thread).answers(answers).resume().await.unwrap();
-            assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "R stop"), "{thread}");
+            assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "R stop"), "{thread}");
         }
     }
 }

@@ -8,7 +8,7 @@ use superstep::{
 
 use super::subgraphs::{asking, parent};
 use crate::support::{
-    Calls, Plain, PlainUpdate, failed, head, id_at, names, on_every_store, places, say, sayer,
+    Calls, Plain, PlainUpdate, failed, head, id_at, id_prefixes, logging_node, names, on_every_store, say,
 };
 
 #[derive(Route, Clone, Copy)]
@@ -31,8 +31,8 @@ on_every_store! {
                 let make = || {
                     let sub = asking(&calls).with_persistence(persistence);
                     let mut graph = StateGraph::<Plain>::new("parent");
-                    let p = sayer(&mut graph, "p");
-                    let said = |sub: &Plain| say(&sub.said());
+                    let p = logging_node(&mut graph, "p");
+                    let said = |sub: &Plain| say(&sub.log_text());
                     let sub = graph.add_subgraph_with("sub", &sub, |_: &Plain| Plain::update(), said);
                     graph.add_edge(START, p);
                     graph.add_edge(p, sub);
@@ -59,7 +59,7 @@ on_every_store! {
                     make().thread(&thread).answer(&asked.interrupts[0].id, "R").resume().await.unwrap()
                 };
                 let said = if way == "two updates" { "in p U V W s1 R" } else { "in p U s1 R" };
-                assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, said), "{way}");
+                assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, said), "{way}");
                 assert_eq!(calls.all(), "s1 s2 s2", "{way}");
                 if way != "prune" {
                     let replayed = make().thread(thread).replay().run().await.unwrap();
@@ -78,16 +78,16 @@ on_every_store! {
         // What it asked before, it asks no more until it runs again.
         let unasked = failed(make().thread("t").answer("q", "R").resume().await);
         assert!(matches!(unasked, RunError::UnknownInterrupt { .. }), "{unasked}");
-        assert_eq!(places(&make().thread("t").resume().await.unwrap().interrupts), ["sub:2.0/s2:2.0:q"]);
+        assert_eq!(id_prefixes(&make().thread("t").resume().await.unwrap().interrupts), ["sub:2.0/s2:2.0:q"]);
         let end = make().thread("t").answer("q", "R").resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in p U s1 V R", "p s1 s2 s2 s2"));
+        assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("in p U s1 V R", "p s1 s2 s2 s2"));
     }
 
     async fn a_subgraph_that_waits_remains_in_a_pruned_thread_that_is_copied_or_adopted(backend: Backend) {
         let calls = Calls::default();
         let make = |name: &str| {
             let mut graph = StateGraph::<Plain>::new(name);
-            let p = sayer(&mut graph, "p");
+            let p = logging_node(&mut graph, "p");
             let sub = graph.add_subgraph("sub", &asking(&calls));
             graph.add_edge(START, p);
             graph.add_edge(p, sub);
@@ -100,7 +100,7 @@ on_every_store! {
         make("new").thread("t").adopt().await.unwrap();
         for (graph, thread) in [("old", "copy"), ("new", "t")] {
             let end = make(graph).thread(thread).answer("q", "R").resume().await.unwrap();
-            assert_eq!(end.state.said(), "in p U s1 R", "{thread}");
+            assert_eq!(end.state.log_text(), "in p U s1 R", "{thread}");
         }
         assert_eq!(calls.all(), "s1 s2 s2 s2");
     }
@@ -112,7 +112,7 @@ on_every_store! {
                 let _: bool = cx.interrupt("q", cx.key()).await;
                 say(&cx.key())
             });
-            let a = sayer(&mut graph, "a");
+            let a = logging_node(&mut graph, "a");
             graph.add_edge(START, a);
             graph.add_edge(START, ask);
             backend.keep(graph.compile().unwrap())
@@ -136,7 +136,7 @@ on_every_store! {
             let inner = sub.add_node("inner", asks_with_ids);
             sub.add_edge(START, inner);
             let mut graph = StateGraph::<Plain>::new("g");
-            let a = sayer(&mut graph, "a");
+            let a = logging_node(&mut graph, "a");
             let ask = graph.add_node("ask", asks_with_ids);
             let sub = graph.add_subgraph("sub", &sub.compile().unwrap());
             for node in [a, ask, sub] {
@@ -173,17 +173,17 @@ on_every_store! {
         };
         let asked = make().thread("t").run(Plain::update()).await.unwrap();
         let second = make().thread("t").answer(id_at(&asked.interrupts, "ask:1.0:ok"), "one").resume().await.unwrap();
-        assert_eq!(places(&second.interrupts), ["ask:2.0:ok"]);
+        assert_eq!(id_prefixes(&second.interrupts), ["ask:2.0:ok"]);
         let stale = failed(make().thread("t").answer(id_at(&asked.interrupts, "ask:1.0:ok"), "one").resume().await);
         assert!(matches!(stale, RunError::UnknownInterrupt { .. }), "{stale}");
-        assert_eq!(make().thread("t").answer(id_at(&second.interrupts, "ask:2.0:ok"), "two").resume().await.unwrap().state.said(), "one two");
+        assert_eq!(make().thread("t").answer(id_at(&second.interrupts, "ask:2.0:ok"), "two").resume().await.unwrap().state.log_text(), "one two");
     }
 
     /// An update includes `a`, and the slots of the workers' tasks decrease.
     async fn an_answer_is_for_the_item_that_asked_it(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
-            let a = sayer(&mut graph, "a");
+            let a = logging_node(&mut graph, "a");
             let worker = graph.add_worker("w", async |item: i64, _: Plain, cx: Cx| {
                 let answer: String = cx.interrupt("approve", item).await;
                 say(&format!("{item} {answer}"))
@@ -193,7 +193,7 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let asked = make().thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!(places(&asked.interrupts), ["w:1.1:approve", "w:1.2:approve"]);
+        assert_eq!(id_prefixes(&asked.interrupts), ["w:1.1:approve", "w:1.2:approve"]);
         make().thread("t").update(say("U")).await.unwrap();
         let moved = head(&make()).await;
         let waiting: Vec<_> = moved.tasks.iter().flat_map(|task| task.interrupts.clone()).collect();
@@ -201,14 +201,14 @@ on_every_store! {
         let half = make().thread("t").answer(id_at(&asked.interrupts, "w:1.1:approve"), "yes").resume().await.unwrap();
         assert_eq!(half.interrupts, asked.interrupts[1..]);
         let end = make().thread("t").answer(id_at(&asked.interrupts, "w:1.2:approve"), "no").resume().await.unwrap();
-        assert_eq!(end.state.said(), "a U 10 yes 9999 no");
+        assert_eq!(end.state.log_text(), "a U 10 yes 9999 no");
     }
 
     async fn an_update_after_a_command_is_made_in_the_name_of_who_ran_before_it(backend: Backend) {
         for (nth, command) in [Command::update(say("U")), Command::new().goto("c")].into_iter().enumerate() {
             let make = || {
                 let mut graph = StateGraph::<Plain>::new("g");
-                let a = sayer(&mut graph, "a");
+                let a = logging_node(&mut graph, "a");
                 let [b, c] = ["b", "c"].map(|name| {
                     graph.add_node(name, async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", "?").await))
                 });
@@ -224,7 +224,7 @@ on_every_store! {
             thread().update(say("V")).await.unwrap();
             let state = thread().state().await.unwrap();
             let expected = [("a U V", "b"), ("a V", "b c")][nth];
-            assert_eq!((state.values.said().as_str(), names(&state.next).as_str()), expected);
+            assert_eq!((state.values.log_text().as_str(), names(&state.next).as_str()), expected);
             // Of a fork whose parent is gone nobody knows.
             thread().fork(None).await.unwrap();
             thread().prune(Retention::Last(1)).await.unwrap();
@@ -263,7 +263,7 @@ on_every_store! {
                 "command" => make().thread(way).at(asked.checkpoint).answers(answers()).resume_with(Command::update(say("U"))).await.unwrap(),
                 _ => make().thread(way).at(asked.checkpoint).answers(answers()).resume().await.unwrap(),
             };
-            assert_eq!(end.state.said(), if way == "answer" { "a R" } else { "a U R" }, "{way}");
+            assert_eq!(end.state.log_text(), if way == "answer" { "a R" } else { "a U R" }, "{way}");
             assert_eq!(calls.all(), "a", "{way}");
         }
     }

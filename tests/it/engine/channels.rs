@@ -354,23 +354,23 @@ on_every_store! {
 /// Two plain edges to `j` from different depths run it twice; `compile` warns of that.
 #[tokio::test]
 async fn a_node_runs_again_for_each_superstep_in_which_it_is_reached() {
-    use crate::support::{Plain, sayer};
+    use crate::support::{Plain, logging_node};
     let mut graph = StateGraph::<Plain>::new("g");
-    let [a, b, a2, j] = ["a", "b", "a2", "j"].map(|name| sayer(&mut graph, name));
+    let [a, b, a2, j] = ["a", "b", "a2", "j"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, a);
     graph.add_edge(START, b);
     graph.add_edge(a, a2);
     graph.add_edge(a2, j);
     graph.add_edge(b, j);
     let end = graph.compile().unwrap().run(Plain::update()).await.unwrap();
-    assert_eq!(end.state.said(), "a b a2 j j");
+    assert_eq!(end.state.log_text(), "a b a2 j j");
 
     let mut graph = StateGraph::<Plain>::new("g");
-    let [a, b, j] = ["a", "b", "j"].map(|name| sayer(&mut graph, name));
+    let [a, b, j] = ["a", "b", "j"].map(|name| logging_node(&mut graph, name));
     for from in [a, b] {
         graph.add_edge(START, from);
         graph.add_edge(from, j);
     }
     let end = graph.compile().unwrap().run(Plain::update()).await.unwrap();
-    assert_eq!(end.state.said(), "a b j");
+    assert_eq!(end.state.log_text(), "a b j");
 }

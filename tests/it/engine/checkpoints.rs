@@ -21,7 +21,7 @@ on_every_store! {
             entries(&[("loop", 2, ""), ("loop", 1, "b"), ("loop", 0, "a"), ("input", -1, "__start__")])
         );
         let history = graph.thread("t").history().states().await.unwrap();
-        let values: Vec<_> = history.iter().map(|snapshot| snapshot.values.said()).collect();
+        let values: Vec<_> = history.iter().map(|snapshot| snapshot.values.log_text()).collect();
         assert_eq!(values, ["in a b", "in a", "in", ""]);
         let tasks: Vec<Vec<_>> = history
             .iter()
@@ -46,7 +46,7 @@ on_every_store! {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").run(say("1")).await.unwrap();
         let end = graph.thread("t").run(say("2")).await.unwrap();
-        assert_eq!(end.state.said(), "1 a b 2 a b");
+        assert_eq!(end.state.log_text(), "1 a b 2 a b");
         assert_eq!(
             h(&graph).await,
             entries(&[
@@ -66,7 +66,7 @@ on_every_store! {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").update_as("a", say("u")).await.unwrap();
         assert_eq!(h(&graph).await, entries(&[("update", 0, "b")]));
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "u b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "u b");
         assert_eq!(h(&graph).await, entries(&[("loop", 1, ""), ("update", 0, "b")]));
     }
 
@@ -74,14 +74,14 @@ on_every_store! {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").update_as("__start__", say("u")).await.unwrap();
         assert_eq!(h(&graph).await, entries(&[("update", 0, "a")]));
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "u a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "u a b");
     }
 
     async fn an_update_without_a_name_on_a_fresh_thread_is_an_input_that_waits(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").update(say("u")).await.unwrap();
         assert_eq!(h(&graph).await, entries(&[("update", 0, "a")]));
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "u a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "u a b");
     }
 
     async fn an_update_in_an_unknown_name_is_an_error_and_stores_nothing(backend: Backend) {
@@ -95,7 +95,7 @@ on_every_store! {
         let graph = backend.keep(line(&["a"]));
         let end = graph.thread("t").run(say("in")).await.unwrap();
         let replay = graph.thread("t").at(end.checkpoint).resume().await.unwrap();
-        assert_eq!((replay.state.said().as_str(), replay.status), ("in a", Status::Completed));
+        assert_eq!((replay.state.log_text().as_str(), replay.status), ("in a", Status::Completed));
         assert_eq!(
             h(&graph).await,
             entries(&[("fork", 2, ""), ("loop", 1, ""), ("loop", 0, "a"), ("input", -1, "__start__")])
@@ -111,14 +111,14 @@ on_every_store! {
         let copy = head(&graph).await;
         let meta = copy.checkpoint.as_ref().unwrap();
         assert_eq!((entry(meta), meta.parent), (("fork", 2, "b".to_owned()), Some(CheckpointId(3))));
-        assert_eq!(copy.values.said(), "in a");
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b");
+        assert_eq!(copy.values.log_text(), "in a");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "in a b");
         assert_eq!(h(&graph).await[..2], entries(&[("loop", 3, ""), ("fork", 2, "b")]));
         // The head is forked by default, and an input goes along with its fork.
         assert_eq!(graph.thread("t").fork(None).await.unwrap(), CheckpointId(7));
         assert_eq!(h(&graph).await[0], ("fork", 4, String::new()));
         graph.thread("t").fork(CheckpointId(1)).await.unwrap();
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "in a b");
         let error = failed(graph.thread("nobody").fork(None).await);
         assert!(matches!(&error, RunError::EmptyThread { .. }), "{error}");
     }
@@ -186,7 +186,7 @@ on_every_store! {
         let graph = backend.keep(line(&["a"]));
         graph.thread(7).run(say("1")).await.unwrap();
         let end = graph.thread("7").run(say("2")).await.unwrap();
-        assert_eq!(end.state.said(), "1 a 2 a");
+        assert_eq!(end.state.log_text(), "1 a 2 a");
     }
 
     async fn every_checkpoint_of_a_long_thread_is_the_state_that_the_run_saw(backend: Backend) {
@@ -278,6 +278,6 @@ async fn a_history_is_read_while_its_thread_is_pruned() {
     let graph = line(&["a"]).with_checkpointer(store);
     graph.thread("t").run(say("in")).await.unwrap();
     let history = graph.thread("t").history().states().await.unwrap();
-    let values: Vec<_> = history.iter().map(|snapshot| snapshot.values.said()).collect();
+    let values: Vec<_> = history.iter().map(|snapshot| snapshot.values.log_text()).collect();
     assert_eq!(values, ["in a", "in"]);
 }

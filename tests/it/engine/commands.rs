@@ -8,7 +8,7 @@ use superstep::{
 };
 
 use crate::support::{
-    Calls, Plain, Stuck, entries, failed, h, head, names, on_every_store, say, sayer, task, text,
+    Calls, Plain, Stuck, entries, failed, h, head, logging_node, names, on_every_store, say, task, text,
 };
 
 #[derive(Route, Clone, Copy, Debug, PartialEq)]
@@ -27,7 +27,7 @@ fn roads(
     let a = graph.add_routing_node("a", move |_: Plain, _: Cx| async move {
         ways.iter().fold(Command::update(say("a")), |command, way| command.goto(*way))
     });
-    let [b, c] = ["b", "c"].map(|name| sayer(&mut graph, name));
+    let [b, c] = ["b", "c"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, a);
     graph.add_routes(a, |way| match way {
         Way::B => b,
@@ -39,7 +39,7 @@ fn roads(
 }
 
 async fn walked(graph: superstep::CompiledGraph<Plain>) -> Result<String, RunError> {
-    Ok(graph.run(Plain::update()).await?.state.said())
+    Ok(graph.run(Plain::update()).await?.state.log_text())
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn a_command_has_several_targets_or_ends() {
 #[tokio::test]
 async fn a_command_goes_beside_conditional_edges() {
     let graph = roads(&[Way::C], |graph, a, b| {
-        let router = |state: &Plain| if state.said() == "a" { Way::B } else { Way::End };
+        let router = |state: &Plain| if state.log_text() == "a" { Way::B } else { Way::End };
         graph.add_conditional_edges(a, router, |way| if way == Way::B { b } else { END });
     });
     assert_eq!(walked(graph).await.unwrap(), "a b c");
@@ -75,7 +75,7 @@ async fn commands_in_a_list_are_applied_in_order() {
         let second = Command::update(say("2").x(2)).goto(Way::B);
         Ok(vec![Command::new().goto(Way::C), Command::update(say("1").x(1)), second])
     });
-    let [b, c] = ["b", "c"].map(|name| sayer(&mut graph, name));
+    let [b, c] = ["b", "c"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, a);
     graph.add_routes(a, |way| match way {
         Way::B => b,
@@ -84,7 +84,7 @@ async fn commands_in_a_list_are_applied_in_order() {
     });
     let graph = graph.compile().unwrap();
     let end = graph.run(Plain::update()).await.unwrap();
-    assert_eq!((end.state.said().as_str(), end.state.x), ("1 2 b c", 2));
+    assert_eq!((end.state.log_text().as_str(), end.state.x), ("1 2 b c", 2));
     let error = failed(graph.run(Plain::update().x(-1)).await);
     assert_eq!(text(&error), "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: x is negative");
 }
@@ -97,7 +97,7 @@ async fn a_route_is_a_command_and_so_are_several() {
     let b =
         graph
             .add_routing_node_with("b", vec![Way::End, Way::C], async |ways: Vec<Way>, _: Plain, _: Cx| ways);
-    let c = sayer(&mut graph, "c");
+    let c = logging_node(&mut graph, "c");
     graph.add_edge(START, a);
     for node in [a, b] {
         graph.add_routes(node, |way| match way {
@@ -118,7 +118,7 @@ fn senders(declared: bool) -> superstep::CompiledGraph<Plain> {
     let p = graph.add_routing_node_with("p", w, async |w: WorkerRef<i64>, _: Plain, _: Cx| {
         Command::new().send(w, 3).goto(Way::B).send(w, 1)
     });
-    let z = sayer(&mut graph, "z");
+    let z = logging_node(&mut graph, "z");
     graph.add_edge(START, p);
     graph.add_routes(p, |_| z);
     if declared {
@@ -145,7 +145,7 @@ async fn a_node_may_send_and_go_nowhere() {
     let graph = graph.compile().unwrap();
     let run = async |words: [&str; 2]| {
         let input = Plain::update().log(words.map(str::to_owned));
-        graph.run(input).await.unwrap().state.said()
+        graph.run(input).await.unwrap().state.log_text()
     };
     assert_eq!(run(["one", "two"]).await, "one two one two");
     assert_eq!(run(["a", "b"]).await, "a b");
@@ -160,7 +160,7 @@ on_every_store! {
             "SS104: superstep 1: node `p` sent an item to `w`, which it does not declare; declare it with `add_sends`"
         );
         assert_eq!(names(&head(&backend.keep(senders(false))).await.next), "p");
-        assert_eq!(backend.keep(senders(true)).thread("t").resume().await.unwrap().state.said(), "z 3 1");
+        assert_eq!(backend.keep(senders(true)).thread("t").resume().await.unwrap().state.log_text(), "z 3 1");
     }
 
     async fn a_node_that_goes_nowhere_is_an_error(backend: Backend) {
@@ -172,9 +172,9 @@ on_every_store! {
              or one that leads to END"
         );
         let head = head(&graph).await;
-        assert_eq!((names(&head.next).as_str(), head.values.said().as_str()), ("a", ""));
+        assert_eq!((names(&head.next).as_str(), head.values.log_text().as_str()), ("a", ""));
         assert_eq!(task(&head.tasks[0]).2, error.to_string());
-        assert_eq!(backend.keep(roads(&[Way::B], |_, _, _| ())).thread("t").resume().await.unwrap().state.said(), "a b");
+        assert_eq!(backend.keep(roads(&[Way::B], |_, _, _| ())).thread("t").resume().await.unwrap().state.log_text(), "a b");
     }
 }
 
@@ -230,7 +230,7 @@ on_every_store! {
                     stuck.here().await;
                 }
             });
-            let [b, c] = ["b", "c"].map(|name| sayer(&mut graph, name));
+            let [b, c] = ["b", "c"].map(|name| logging_node(&mut graph, name));
             graph.add_edge(START, a);
             graph.add_edge(START, hang);
             graph.add_sends(a, w);
@@ -245,7 +245,7 @@ on_every_store! {
         stuck.crash(first.thread("t").run(Plain::update())).await;
         drop(first);
         let end = graph(Way::C, 2, false).thread("t").resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("a b 1", "a"));
+        assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("a b 1", "a"));
     }
 
     /// The better outcome: the router is a separate node, so that it can be interrupted.
@@ -262,7 +262,7 @@ on_every_store! {
                 let to: String = cx.interrupt("where", "b or c?").await;
                 if to == "b" { Way::B } else { Way::C }
             });
-            let [b, c] = ["b", "c"].map(|name| sayer(&mut graph, name));
+            let [b, c] = ["b", "c"].map(|name| logging_node(&mut graph, name));
             graph.add_edge(START, a);
             graph.add_edge(a, router);
             graph.add_routes(router, |way| match way {
@@ -273,12 +273,12 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let asked = graph().thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "a"));
-        assert_eq!((head(&graph()).await.values.said().as_str(), calls.all().as_str()), ("a", "a router"));
+        assert_eq!((asked.status, asked.state.log_text().as_str()), (Status::Interrupted, "a"));
+        assert_eq!((head(&graph()).await.values.log_text().as_str(), calls.all().as_str()), ("a", "a router"));
         assert_eq!(h(&graph()).await[0], entries(&[("loop", 1, "router")])[0]);
         let answers = superstep::Answers::new().answer("where", "b");
         let end = graph().thread("t").answers(answers).resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("a b", "a router router"));
+        assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("a b", "a router router"));
     }
 }
 

@@ -26,8 +26,8 @@ fn greet<T: for<'de> Deserialize<'de> + 'static>(show: fn(T) -> String) -> Compi
     graph.compile().unwrap()
 }
 
-async fn said(graph: &CompiledGraph<Plain>, config: RunOptions) -> String {
-    graph.configured(config).run(Plain::update()).await.unwrap().state.said()
+async fn log_with(graph: &CompiledGraph<Plain>, config: RunOptions) -> String {
+    graph.configured(config).run(Plain::update()).await.unwrap().state.log_text()
 }
 
 #[tokio::test]
@@ -36,13 +36,13 @@ async fn a_context_is_given_as_a_value_or_as_a_map_and_null_if_it_is_missing() {
         user.map_or("nobody".to_owned(), |user| format!("{} is {}", user.name, user.age))
     });
     let ada = User { name: "Ada".to_owned(), age: 36 };
-    assert_eq!(said(&graph, RunOptions::new().context(ada)).await, "Ada is 36");
+    assert_eq!(log_with(&graph, RunOptions::new().context(ada)).await, "Ada is 36");
     let map = json!({ "name": "Bo", "more": "is ignored" });
-    assert_eq!(said(&graph, RunOptions::new().context(map)).await, "Bo is 0");
-    assert_eq!(said(&graph, RunOptions::new()).await, "nobody");
+    assert_eq!(log_with(&graph, RunOptions::new().context(map)).await, "Bo is 0");
+    assert_eq!(log_with(&graph, RunOptions::new()).await, "nobody");
 
     let raw = greet(|context: serde_json::Value| context.to_string());
-    assert_eq!(said(&raw, RunOptions::new()).await, "null");
+    assert_eq!(log_with(&raw, RunOptions::new()).await, "null");
 }
 
 #[tokio::test]
@@ -72,6 +72,6 @@ on_every_store! {
         let cancelled = t().context(json!({ "name": "Ada" }));
         cancelled.get_cancel().cancel();
         graph.configured(cancelled).run(Plain::update()).await.unwrap();
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "nobody");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "nobody");
     }
 }

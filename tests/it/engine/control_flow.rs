@@ -14,7 +14,7 @@ use superstep::{
 };
 
 use crate::support::{
-    Calls, Plain, failed, h, head, json, line, names, on_every_store, say, sayer, task, told,
+    Calls, Plain, failed, h, head, json, line, logging_node, names, on_every_store, say, task, told,
 };
 
 #[derive(Route, Clone, Copy)]
@@ -40,7 +40,7 @@ fn counter(end: i64) -> superstep::CompiledGraph<Plain> {
 async fn each_router_of_a_node_has_to_return_a_route() {
     for routes in [[true, false], [false, true], [true, true]] {
         let mut graph = StateGraph::<Plain>::new("g");
-        let [a, b] = ["a", "b"].map(|name| sayer(&mut graph, name));
+        let [a, b] = ["a", "b"].map(|name| logging_node(&mut graph, name));
         graph.add_edge(START, a);
         graph.add_edge(b, END);
         for returns in routes {
@@ -52,7 +52,7 @@ async fn each_router_of_a_node_has_to_return_a_route() {
         }
         let ran = graph.compile().unwrap().run(Plain::update()).await;
         if routes == [true, true] {
-            assert_eq!(ran.unwrap().state.said(), "a");
+            assert_eq!(ran.unwrap().state.log_text(), "a");
             continue;
         }
         assert_eq!(
@@ -87,7 +87,7 @@ enum Way {
 /// `START → a ⇢ {l, r, END}`, by the routes that `choose` makes.
 fn fork_in_the_road(choose: fn(&Plain) -> Vec<Way>) -> superstep::CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("roads");
-    let [a, l, r] = ["a", "l", "r"].map(|name| sayer(&mut graph, name));
+    let [a, l, r] = ["a", "l", "r"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, a);
     graph.add_conditional_edges(a, choose, |way| match way {
         Way::Left => l,
@@ -99,7 +99,7 @@ fn fork_in_the_road(choose: fn(&Plain) -> Vec<Way>) -> superstep::CompiledGraph<
 
 async fn walked(choose: fn(&Plain) -> Vec<Way>) -> Result<String, RunError> {
     let end = fork_in_the_road(choose).run(Plain::update()).await?;
-    Ok(end.state.said())
+    Ok(end.state.log_text())
 }
 
 #[tokio::test]
@@ -112,9 +112,9 @@ async fn routes_lead_where_the_map_says() {
 
 #[tokio::test]
 async fn a_router_reads_the_writes_of_its_node_and_not_of_siblings() {
-    let seen = |state: &Plain| if state.said() == "b" { Next::Done } else { Next::Again };
+    let seen = |state: &Plain| if state.log_text() == "b" { Next::Done } else { Next::Again };
     let mut graph = StateGraph::<Plain>::new("g");
-    let [a, b, wrong] = ["a", "b", "wrong"].map(|name| sayer(&mut graph, name));
+    let [a, b, wrong] = ["a", "b", "wrong"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, a);
     graph.add_edge(START, b);
     graph.add_conditional_edges(b, seen, |route| match route {
@@ -122,7 +122,7 @@ async fn a_router_reads_the_writes_of_its_node_and_not_of_siblings() {
         Next::Done => END,
     });
     let end = graph.compile().unwrap().run(Plain::update()).await.unwrap();
-    assert_eq!(end.state.said(), "a b");
+    assert_eq!(end.state.log_text(), "a b");
 }
 
 on_every_store! {
@@ -131,16 +131,16 @@ on_every_store! {
         let error = failed(graph.thread("t").run(Plain::update()).await);
         assert!(matches!(&error, RunError::Route { step: 1, .. }), "{error}");
         let head = head(&graph).await;
-        assert_eq!((names(&head.next).as_str(), head.values.said().as_str()), ("a", ""));
+        assert_eq!((names(&head.next).as_str(), head.values.log_text().as_str()), ("a", ""));
         assert_eq!(task(&head.tasks[0]).2, error.to_string());
         let repaired = backend.keep(fork_in_the_road(|_| vec![Way::Left]));
-        assert_eq!(repaired.thread("t").resume().await.unwrap().state.said(), "a l");
+        assert_eq!(repaired.thread("t").resume().await.unwrap().state.log_text(), "a l");
     }
 
     async fn an_input_that_start_routes_nowhere_leaves_no_trace(backend: Backend) {
         let graph = |routes: fn(&Plain) -> Vec<Way>| {
             let mut graph = StateGraph::<Plain>::new("g");
-            let a = sayer(&mut graph, "a");
+            let a = logging_node(&mut graph, "a");
             graph.add_conditional_edges(START, routes, |_| a);
             backend.keep(graph.compile().unwrap())
         };
@@ -148,7 +148,7 @@ on_every_store! {
         let error = failed(lost.thread("t").run(Plain::update()).await);
         assert!(matches!(&error, RunError::Route { step: 0, .. }), "{error}");
         assert_eq!(h(&lost).await, []);
-        assert_eq!(graph(|_| vec![Way::Left]).thread("t").run(Plain::update()).await.unwrap().state.said(), "a");
+        assert_eq!(graph(|_| vec![Way::Left]).thread("t").run(Plain::update()).await.unwrap().state.log_text(), "a");
     }
 
     async fn the_step_limit_stops_a_run_and_a_resume_goes_on(backend: Backend) {
@@ -185,7 +185,7 @@ on_every_store! {
         let error = failed(graph.run(Plain::update()).await);
         assert!(matches!(&error, RunError::NoThread { graph } if graph == "line"), "{error}");
         assert_eq!(h(&graph).await, []);
-        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a");
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.log_text(), "a");
     }
 }
 
@@ -206,7 +206,7 @@ fn problems(error: &CompileError) -> Vec<&ProblemKind> {
 #[test]
 fn every_mistake_in_a_graph_is_reported_at_once_with_its_line() {
     let mut other = StateGraph::<Plain>::new("other");
-    let stranger = sayer(&mut other, "stranger");
+    let stranger = logging_node(&mut other, "stranger");
     let mut graph = StateGraph::<Plain>::new("broken");
     let first = line!() + 1;
     let a = graph.add_node("a", async |_: Plain, _: Cx| ());
@@ -251,15 +251,15 @@ fn every_mistake_in_a_graph_is_reported_at_once_with_its_line() {
 #[tokio::test]
 async fn an_unreachable_node_is_a_warning_and_a_duplicate_edge_is_not() {
     let mut graph = StateGraph::<Plain>::new("g");
-    let a = sayer(&mut graph, "a");
-    sayer(&mut graph, "orphan");
+    let a = logging_node(&mut graph, "a");
+    logging_node(&mut graph, "orphan");
     graph.add_edge(START, a);
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
     assert_eq!(graph.warnings().len(), 1);
     assert_eq!(graph.warnings()[0].kind, ProblemKind::Unreachable("orphan".into()));
     let end = graph.run(Plain::update()).await.unwrap();
-    assert_eq!(end.state.said(), "a");
+    assert_eq!(end.state.log_text(), "a");
 }
 
 #[tokio::test(start_paused = true)]
@@ -361,7 +361,7 @@ async fn retried_tasks_respect_the_limit_of_their_node() {
     graph.configure(worker, options);
     graph.add_fan_out(START, |_: &Plain| 0..7_u32, worker);
     let end = graph.compile().unwrap().run(Plain::update()).await.unwrap();
-    assert_eq!((end.state.said().as_str(), most.load(Ordering::SeqCst)), ("0 1 2 3 4 5 6", 2));
+    assert_eq!((end.state.log_text().as_str(), most.load(Ordering::SeqCst)), ("0 1 2 3 4 5 6", 2));
 }
 
 on_every_store! {
@@ -383,7 +383,7 @@ on_every_store! {
         assert_eq!(end.status, Status::Cancelled);
         let tasks: Vec<_> = head(&make(false)).await.tasks.iter().map(|it| task(it).2).collect();
         assert_eq!(tasks, ["", "cancelled", "cancelled", "cancelled"]);
-        assert_eq!(make(false).thread("t").resume().await.unwrap().state.said(), "0 1 2 3");
+        assert_eq!(make(false).thread("t").resume().await.unwrap().state.log_text(), "0 1 2 3");
     }
 
     async fn a_failing_node_cancels_its_siblings(backend: Backend) {

@@ -44,9 +44,9 @@ on_every_store! {
 
         let graph = backend.keep(hanging(&calls, None));
         let found = head(&graph).await;
-        assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("b", "in a"));
+        assert_eq!((names(&found.next).as_str(), found.values.log_text().as_str()), ("b", "in a"));
         let end = graph.thread("t").resume().await.unwrap();
-        assert_eq!(end.state.said(), "in a b c");
+        assert_eq!(end.state.log_text(), "in a b c");
         assert_eq!(calls.all(), "a b b c");
         assert_eq!(
             h(&graph).await,
@@ -71,7 +71,7 @@ on_every_store! {
 
         let graph = backend.keep(hanging(&calls, None));
         assert_eq!(h(&graph).await, entries(&[("input", -1, "__start__")]));
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b c");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "in a b c");
     }
 
     async fn a_recorded_task_does_not_run_again_after_a_crash_in_its_superstep(backend: Backend) {
@@ -99,7 +99,7 @@ on_every_store! {
         drop(first);
         let graph = side_by_side(None);
         assert_eq!(names(&head(&graph).await.next), "slow");
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "done slow");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "done slow");
         assert_eq!(calls.all(), "done slow slow");
     }
 
@@ -126,7 +126,7 @@ on_every_store! {
         let graph = backend.keep(graph());
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "p q"), ("input", -1, "__start__")]));
         assert_eq!(names(&head(&graph).await.next), "q");
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "p q");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "p q");
         assert_eq!(calls.all(), "p q q");
     }
 

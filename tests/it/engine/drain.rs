@@ -10,7 +10,7 @@ use superstep::{
 };
 
 use crate::support::{
-    Backend, Calls, Plain, Stuck, entries, failed, h, head, names, on_every_store, say, sayer, t,
+    Backend, Calls, Plain, Stuck, entries, failed, h, head, logging_node, names, on_every_store, say, t,
 };
 
 /// `START → a → … → END`; the node called `stop` drains the run before it says its name.
@@ -34,7 +34,7 @@ fn nodes(all: &[&'static str], calls: &Calls) -> CompiledGraph<Plain> {
 }
 
 fn shown(end: &Outcome<Plain>) -> (Status, Option<&str>, String) {
-    (end.status, end.drained.as_deref(), end.state.said())
+    (end.status, end.drained.as_deref(), end.state.log_text())
 }
 
 on_every_store! {
@@ -44,7 +44,7 @@ on_every_store! {
         let end = graph.thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(shown(&end), (Status::Drained, Some("maintenance"), "stop".to_owned()));
         let found = head(&graph).await;
-        assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("b", "stop"));
+        assert_eq!((names(&found.next).as_str(), found.values.log_text().as_str()), ("b", "stop"));
         assert_eq!(found.checkpoint.unwrap().id, end.checkpoint.unwrap());
 
         let end = backend.keep(nodes(&["stop", "b"], &calls)).thread("t").resume().await.unwrap();
@@ -70,8 +70,8 @@ on_every_store! {
             }
             say("slow")
         });
-        let quick = sayer(&mut graph, "quick");
-        let last = sayer(&mut graph, "last");
+        let quick = logging_node(&mut graph, "quick");
+        let last = logging_node(&mut graph, "last");
         for node in [slow, quick] {
             graph.add_edge(START, node);
             graph.add_edge(node, last);
@@ -83,7 +83,7 @@ on_every_store! {
         };
         let (end, ()) = tokio::join!(graph.thread("t").drain(drain.clone()).run(Plain::update()), ask);
         assert_eq!(shown(&end.unwrap()), (Status::Drained, Some("bye"), "quick slow".to_owned()));
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "quick slow last");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "quick slow last");
     }
 
     async fn a_run_that_is_drained_from_the_start_keeps_its_input_and_runs_nothing(backend: Backend) {
@@ -114,7 +114,7 @@ on_every_store! {
         let answers = Answers::new().answer("q", "yes");
         let end = graph.thread("t").answers(answers).drain(drain).resume().await.unwrap();
         assert_eq!(end.status, Status::Drained, "the answer is stored, and nothing runs");
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "yes stop");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "yes stop");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use superstep::{CheckpointId, Cx, END, Route, RunError, START, State as _, StateGraph, drawing::Drawing};
 
-use crate::support::{Plain, failed, on_every_store, sayer};
+use crate::support::{Plain, failed, logging_node, on_every_store};
 
 #[derive(Route, Clone, Copy)]
 enum Next {
@@ -13,9 +13,9 @@ enum Next {
 /// Builds a loop with an exit, a fan-out, and names that drawing languages must escape.
 fn react() -> superstep::CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("react");
-    let agent = sayer(&mut graph, "agent");
-    let tools = sayer(&mut graph, r#"tools "a" & <b>"#);
-    let finalize = sayer(&mut graph, "finalize");
+    let agent = logging_node(&mut graph, "agent");
+    let tools = logging_node(&mut graph, r#"tools "a" & <b>"#);
+    let finalize = logging_node(&mut graph, "finalize");
     let worker = graph.add_worker("worker", async |_: i64, _: Plain, _: Cx| ());
     graph.add_edge(START, agent);
     graph.add_conditional_edges(
@@ -60,7 +60,7 @@ fn a_graph_draws_itself_as_svg() {
 fn odd() -> superstep::CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("odd");
     let [a, b, c, join, own] =
-        ["a", "b", "c", "東京 <&> \"join\"", "own"].map(|name| sayer(&mut graph, name));
+        ["a", "b", "c", "東京 <&> \"join\"", "own"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, a);
     graph.add_edge(START, b);
     graph.add_edge(b, c);
@@ -181,7 +181,7 @@ fn marks(drawing: &Drawing) -> String {
 on_every_store! {
     async fn the_way_of_a_thread_is_marked(backend: Backend) {
         let mut graph = StateGraph::<Plain>::new("loop");
-        let [agent, tools, unused] = ["agent", "tools", "unused"].map(|name| sayer(&mut graph, name));
+        let [agent, tools, unused] = ["agent", "tools", "unused"].map(|name| logging_node(&mut graph, name));
         let worker = graph.add_worker("worker", async |_: i64, _: Plain, _: Cx| ());
         graph.add_edge(START, agent);
         graph.add_conditional_edges(
@@ -234,7 +234,7 @@ async fn subgraphs_are_expanded_on_request() {
     middle.add_edge(START, nested);
     let mut graph = StateGraph::<Plain>::new("outer");
     let sub = graph.add_subgraph("sub", &middle.compile().unwrap());
-    let after = sayer(&mut graph, "after");
+    let after = logging_node(&mut graph, "after");
     graph.add_edge(START, sub);
     graph.add_edge(sub, after);
     let graph = graph.compile().unwrap();

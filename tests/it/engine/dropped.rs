@@ -10,7 +10,7 @@ use superstep::{
 };
 use tokio::sync::Notify;
 
-use crate::support::{Plain, on_every_store, say, sayer};
+use crate::support::{Plain, logging_node, on_every_store, say};
 
 /// A payment, and the client that leaves as soon as it is made.
 #[derive(Clone, Default)]
@@ -39,14 +39,14 @@ fn graph(payment: &Payment, is_called: bool) -> CompiledGraph<Plain> {
     called.add_edge(START, inner);
     let called = called.compile().unwrap().with_persistence(Persistence::Ephemeral);
     let mut graph = StateGraph::<Plain>::new("g");
-    let begin = sayer(&mut graph, "begin");
+    let begin = logging_node(&mut graph, "begin");
     let pays = match is_called {
         true => graph.add_subgraph("pays", &called),
         false => graph.add_node_with("pays", payment.clone(), async |payment: Payment, _: Plain, cx: Cx| {
             payment.pay(&cx).await
         }),
     };
-    let beside = sayer(&mut graph, "beside");
+    let beside = logging_node(&mut graph, "beside");
     graph.add_edge(START, begin);
     for node in [pays, beside] {
         graph.add_edge(begin, node);

@@ -16,7 +16,8 @@ use super::{
     failures::ok_and_bad,
 };
 use crate::support::{
-    Calls, Plain, Stuck, entries, failed, h, head, json, line, names, on_every_store, say, sayer, t, told,
+    Calls, Plain, Stuck, entries, failed, h, head, json, line, logging_node, names, on_every_store, say, t,
+    told,
 };
 
 fn at(durability: Durability) -> RunOptions {
@@ -53,7 +54,7 @@ on_every_store! {
             let graph = backend.keep(line(&["a", "b"]));
             graph.thread("t").delete().await.unwrap();
             let end = graph.thread("t").durability(durability).run(say("in")).await.unwrap();
-            assert_eq!((end.state.said().as_str(), end.checkpoint), ("in a b", Some(CheckpointId(4))));
+            assert_eq!((end.state.log_text().as_str(), end.checkpoint), ("in a b", Some(CheckpointId(4))));
             assert_eq!(
                 h(&graph).await,
                 entries(&[("loop", 2, ""), ("loop", 1, "b"), ("loop", 0, "a"), ("input", -1, "__start__")]),
@@ -65,11 +66,11 @@ on_every_store! {
     async fn exit_stores_the_input_and_one_checkpoint(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         let end = graph.thread("t").durability(Durability::Exit).run(say("in")).await.unwrap();
-        assert_eq!((end.state.said().as_str(), end.checkpoint), ("in a b", Some(CheckpointId(2))));
+        assert_eq!((end.state.log_text().as_str(), end.checkpoint), ("in a b", Some(CheckpointId(2))));
         assert_eq!(h(&graph).await, entries(&[("loop", 2, ""), ("input", -1, "__start__")]));
         assert_eq!(head(&graph).await.values, end.state);
         let end = graph.thread("t").durability(Durability::Exit).run(say("2")).await.unwrap();
-        assert_eq!(end.state.said(), "in a b 2 a b");
+        assert_eq!(end.state.log_text(), "in a b 2 a b");
         assert_eq!(head(&backend.keep(line(&["a", "b"]))).await.values, end.state);
         assert_eq!(h(&graph).await[..2], entries(&[("loop", 6, ""), ("input", 3, "__start__")]));
     }
@@ -80,8 +81,8 @@ on_every_store! {
         assert_eq!((end.status, end.checkpoint), (Status::Interrupted, Some(CheckpointId(2))));
         assert_eq!(h(&graph).await, entries(&[("loop", 1, "b"), ("input", -1, "__start__")]));
         let graph = backend.keep(line(&["a", "b"]));
-        assert_eq!(head(&graph).await.values.said(), "in a");
-        assert_eq!(graph.thread("t").durability(Durability::Exit).resume().await.unwrap().state.said(), "in a b");
+        assert_eq!(head(&graph).await.values.log_text(), "in a");
+        assert_eq!(graph.thread("t").durability(Durability::Exit).resume().await.unwrap().state.log_text(), "in a b");
         assert_eq!(
             h(&graph).await,
             entries(&[("loop", 2, ""), ("loop", 1, "b"), ("input", -1, "__start__")])
@@ -98,10 +99,10 @@ on_every_store! {
         assert!(matches!(&error, RunError::Node { node, .. } if node.as_str() == "bad"), "{error}");
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "bad ok"), ("input", -1, "__start__")]));
         let live = head(&graph).await;
-        assert_eq!((live.values.said().as_str(), names(&live.next).as_str()), ("in ok", "bad"));
+        assert_eq!((live.values.log_text().as_str(), names(&live.next).as_str()), ("in ok", "bad"));
         assert!(live.tasks[0].error.as_ref().unwrap().contains("no luck"));
         let repaired = backend.keep(ok_and_bad(true, &calls));
-        assert_eq!(repaired.thread("t").durability(Durability::Exit).resume().await.unwrap().state.said(), "in bad ok j");
+        assert_eq!(repaired.thread("t").durability(Durability::Exit).resume().await.unwrap().state.log_text(), "in bad ok j");
         assert_eq!(calls.named("ok"), 1);
     }
 
@@ -112,8 +113,8 @@ on_every_store! {
         stuck.crash_once(run, async || names(&head(&graph).await.next) == "b").await;
         drop(graph);
         let graph = backend.keep(hanging(&calls, None));
-        assert_eq!(head(&graph).await.values.said(), "in a");
-        assert_eq!(graph.thread("t").durability(Durability::Async).resume().await.unwrap().state.said(), "in a b c");
+        assert_eq!(head(&graph).await.values.log_text(), "in a");
+        assert_eq!(graph.thread("t").durability(Durability::Async).resume().await.unwrap().state.log_text(), "in a b c");
         assert_eq!(calls.all(), "a b b c");
     }
 
@@ -124,7 +125,7 @@ on_every_store! {
         drop(graph);
         let graph = backend.keep(hanging(&calls, None));
         assert_eq!(h(&graph).await, entries(&[("input", -1, "__start__")]));
-        assert_eq!(graph.thread("t").durability(Durability::Exit).resume().await.unwrap().state.said(), "in a b c");
+        assert_eq!(graph.thread("t").durability(Durability::Exit).resume().await.unwrap().state.log_text(), "in a b c");
         assert_eq!(calls.all(), "a b a b c");
     }
 
@@ -137,7 +138,7 @@ on_every_store! {
             assert!(matches!(&error, RunError::Checkpoint(CheckpointError::Storage { .. })), "{error}");
             let graph = backend.keep(line(&["a", "b"]));
             assert_eq!(h(&graph).await.len(), commits);
-            assert_eq!(graph.thread("t").durability(Durability::Async).resume().await.unwrap().state.said(), "in a b");
+            assert_eq!(graph.thread("t").durability(Durability::Async).resume().await.unwrap().state.log_text(), "in a b");
             graph.thread("t").delete().await.unwrap();
         }
     }
@@ -169,7 +170,7 @@ on_every_store! {
         assert_eq!(head(&graph).await.tasks[0].interrupts, end.interrupts);
         let answers = Answers::new().answer("q", "yes");
         let end = graph.thread("t").durability(Durability::Exit).answers(answers).resume().await.unwrap();
-        assert_eq!(end.state.said(), "in before yes");
+        assert_eq!(end.state.log_text(), "in before yes");
         let keys = keys.lock().unwrap().clone();
         assert_eq!((keys.len(), &keys[0]), (2, &keys[1]));
         // `before` and not the start, which the stored checkpoint follows.
@@ -190,7 +191,7 @@ on_every_store! {
             let inner = inner.compile().unwrap();
             let mut graph = StateGraph::<Plain>::new("outer");
             let call = graph.add_node_with("call", inner, async |inner: CompiledGraph<Plain>, state: Plain, cx: Cx| {
-                let said = cx.call(&inner, Plain::update().x(state.x)).await?.said();
+                let said = cx.call(&inner, Plain::update().x(state.x)).await?.log_text();
                 Ok::<_, NodeError>(say(&said).x(state.x + 1))
             });
             graph.add_edge(START, call);
@@ -205,7 +206,7 @@ on_every_store! {
                 let answers = Answers::new().answer("q", answer);
                 end = calling().thread("t").durability(durability).answers(answers).resume().await.unwrap();
             }
-            assert_eq!((end.state.said().as_str(), end.state.x), ("in one two three", 3), "{durability:?}");
+            assert_eq!((end.state.log_text().as_str(), end.state.x), ("in one two three", 3), "{durability:?}");
         }
     }
 }
@@ -271,7 +272,7 @@ async fn writes_that_waited_in_async_mode_are_stored_in_their_order() {
             say(cx.node().as_str())
         })
     });
-    let [b, c] = ["b", "c"].map(|name| sayer(&mut graph, name));
+    let [b, c] = ["b", "c"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, quick);
     graph.add_edge(START, slow);
     graph.add_join([quick, slow], b);
@@ -281,7 +282,7 @@ async fn writes_that_waited_in_async_mode_are_stored_in_their_order() {
     let mut run = Box::pin(graph.thread("t").durability(Durability::Async).run(say("in")));
     assert!(tokio::time::timeout(std::time::Duration::from_secs(1), &mut run).await.is_err());
     open.add_permits(1_000);
-    assert_eq!(run.await.unwrap().state.said(), "in after 0 after 10 b c");
+    assert_eq!(run.await.unwrap().state.log_text(), "in after 0 after 10 b c");
     let history = graph.thread("t").history().checkpoints().await.unwrap();
     assert_eq!(history.len(), 5);
 }
@@ -346,7 +347,7 @@ on_every_store! {
                 last = node;
             }
             let mut graph = StateGraph::<Plain>::new("g");
-            let sub = graph.add_subgraph_with("sub", &inner.compile().unwrap(), |_: &Plain| Plain::update(), |it: &Plain| say(&it.said()));
+            let sub = graph.add_subgraph_with("sub", &inner.compile().unwrap(), |_: &Plain| Plain::update(), |it: &Plain| say(&it.log_text()));
             let runs = calls.clone();
             let bad = graph.add_node("bad", move |_: Plain, _: Cx| {
                 let (reached, stops) = (reached.clone(), runs.named("s3") == 0);
@@ -364,7 +365,7 @@ on_every_store! {
             let thread = format!("{durability:?}");
             failed(graph.thread(&*thread).durability(durability).run(say("in")).await);
             let end = graph.thread(&*thread).durability(durability).resume().await.unwrap();
-            assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in bad s1 s2 s3", "s1 s2 s3 s3"), "{durability:?}");
+            assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("in bad s1 s2 s3", "s1 s2 s3 s3"), "{durability:?}");
         }
     }
 
@@ -378,7 +379,7 @@ on_every_store! {
                 cx.spawn(async move {
                     go.notified().await;
                     let end = later.call(&inner, Plain::update()).await.unwrap();
-                    *called.lock().unwrap() = Some(end.said());
+                    *called.lock().unwrap() = Some(end.log_text());
                 });
                 async { say("a") }
             });
@@ -389,7 +390,7 @@ on_every_store! {
             graph.add_edge(START, a);
             graph.add_edge(a, b);
             let graph = backend.keep(graph.compile().unwrap());
-            assert_eq!(graph.thread(format!("{durability:?}")).durability(durability).run(Plain::update()).await.unwrap().state.said(), "a b");
+            assert_eq!(graph.thread(format!("{durability:?}")).durability(durability).run(Plain::update()).await.unwrap().state.log_text(), "a b");
             assert_eq!(called.lock().unwrap().as_deref(), Some("i"));
         }
     }

@@ -22,7 +22,7 @@ use superstep::{
     thread::{AsNode, Drain},
 };
 
-use crate::support::{Backend, Plain, say, sayer};
+use crate::support::{Backend, Plain, logging_node, say};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -137,7 +137,7 @@ fn graph(shape: &Shape, world: &World) -> CompiledGraph<Plain> {
         graph.add_worker("w", move |item: i64, state: Plain, cx: Cx| worker(given.clone(), item, state, cx));
     let words = |sub: &Plain| say(sub.log.last().map_or("", String::as_str));
     let sub = graph.add_subgraph_with("sub", &sub, |state: &Plain| Plain::update().x(state.x), words);
-    let j = sayer(&mut graph, "j");
+    let j = logging_node(&mut graph, "j");
     graph.add_edge(START, split);
     if shape.leaf {
         let leaf = graph.add_node("leaf", async |_: Plain, _: Cx| {});

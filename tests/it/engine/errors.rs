@@ -11,7 +11,7 @@ use superstep::{
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 
-use crate::support::{Plain, failed, line, say, sayer, text};
+use crate::support::{Plain, failed, line, logging_node, say, text};
 
 #[derive(Default)]
 struct Book(String);
@@ -44,7 +44,7 @@ enum Next {
 /// Builds a graph with one node and a router behind it.
 fn routed(router: fn(&Plain) -> Vec<Next>) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("example");
-    let a = sayer(&mut graph, "a");
+    let a = logging_node(&mut graph, "a");
     graph.add_edge(START, a);
     graph.add_conditional_edges(a, router, |_| END);
     graph.compile().unwrap()
@@ -53,11 +53,11 @@ fn routed(router: fn(&Plain) -> Vec<Next>) -> CompiledGraph<Plain> {
 #[test]
 fn problems_of_a_graph() {
     let mut other = StateGraph::<Plain>::new("other");
-    let stranger = sayer(&mut other, "stranger");
+    let stranger = logging_node(&mut other, "stranger");
     let mut graph = StateGraph::<Plain>::new("broken");
-    let a = sayer(&mut graph, "a");
-    sayer(&mut graph, "END");
-    sayer(&mut graph, "x|y");
+    let a = logging_node(&mut graph, "a");
+    logging_node(&mut graph, "END");
+    logging_node(&mut graph, "x|y");
     let worker = graph.add_worker("worker", async |_: i64, _: Plain, _: Cx| ());
     graph.add_edge(a, worker);
     graph.add_edge(a, stranger);
@@ -67,8 +67,8 @@ fn problems_of_a_graph() {
     let mut kinds: Vec<_> = error.problems.iter().map(|problem| problem.kind.to_string()).collect();
 
     let mut graph = StateGraph::<Plain>::new("lonely");
-    let a = sayer(&mut graph, "a");
-    sayer(&mut graph, "b");
+    let a = logging_node(&mut graph, "a");
+    logging_node(&mut graph, "b");
     graph.add_edge(START, a);
     kinds.extend(graph.compile().unwrap().warnings().iter().map(|problem| problem.kind.to_string()));
     insta::assert_snapshot!("problems", kinds.join("\n"));
@@ -78,7 +78,7 @@ fn problems_of_a_graph() {
 fn a_compile_error_has_a_line_for_each_problem_with_its_place() {
     let mut graph = StateGraph::<Plain>::new("broken");
     let first = line!() + 1;
-    sayer(&mut graph, "a");
+    logging_node(&mut graph, "a");
     graph.add_node("a", async |_: Plain, _: Cx| ());
     let error = graph.compile().err().unwrap();
     let (file, second, third) = (file!(), first + 1, first + 2);

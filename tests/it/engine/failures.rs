@@ -9,8 +9,8 @@ use superstep::{
 };
 
 use crate::support::{
-    Calls, Plain, PlainUpdate, Stuck, entries, failed, h, head, json, line, names, on_every_store, say,
-    sayer, task,
+    Calls, Plain, PlainUpdate, Stuck, entries, failed, h, head, json, line, logging_node, names,
+    on_every_store, say, task,
 };
 
 #[derive(Route, Clone, Copy)]
@@ -30,7 +30,7 @@ pub(super) fn ok_and_bad(repaired: bool, calls: &Calls) -> CompiledGraph<Plain> 
         cx.sleep(Duration::from_millis(10)).await;
         if repaired { Ok(say("bad")) } else { Err(NodeError::new("no luck")) }
     });
-    let j = sayer(&mut graph, "j");
+    let j = logging_node(&mut graph, "j");
     graph.add_edge(START, ok);
     graph.add_edge(START, bad);
     graph.add_join([ok, bad], j);
@@ -52,12 +52,12 @@ on_every_store! {
             ("ok".to_owned(), json(&say("ok")), String::new()),
         ];
         let live = head(&graph).await;
-        assert_eq!((live.values.said().as_str(), names(&live.next).as_str()), ("ok", "bad"));
+        assert_eq!((live.values.log_text().as_str(), names(&live.next).as_str()), ("ok", "bad"));
         assert_eq!(live.tasks.iter().map(task).collect::<Vec<_>>(), tasks);
 
         let id = live.checkpoint.unwrap().id;
         let stored = graph.thread("t").at(id).state().await.unwrap();
-        assert_eq!((stored.values.said().as_str(), names(&stored.next).as_str()), ("", "bad ok"));
+        assert_eq!((stored.values.log_text().as_str(), names(&stored.next).as_str()), ("", "bad ok"));
         assert_eq!(stored.tasks.iter().map(task).collect::<Vec<_>>(), tasks);
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "bad ok"), ("input", -1, "__start__")]));
     }
@@ -68,8 +68,8 @@ on_every_store! {
         failed(graph.thread("t").run(Plain::update()).await);
         graph.thread("t").update_as("bad", say("mended")).await.unwrap();
         let live = head(&graph).await;
-        assert_eq!((live.values.said().as_str(), names(&live.next).as_str()), ("ok mended", "j"));
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "ok mended j");
+        assert_eq!((live.values.log_text().as_str(), names(&live.next).as_str()), ("ok mended", "j"));
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "ok mended j");
         assert_eq!(h(&graph).await[1..2], entries(&[("update", 1, "j")]));
     }
 
@@ -78,7 +78,7 @@ on_every_store! {
         failed(backend.keep(ok_and_bad(false, &calls)).thread("t").run(Plain::update()).await);
         let end = backend.keep(ok_and_bad(true, &calls)).thread("t").resume().await.unwrap();
         assert_eq!(calls.all(), "bad ok bad");
-        assert_eq!(end.state.said(), "bad ok j");
+        assert_eq!(end.state.log_text(), "bad ok j");
     }
 
     async fn a_second_run_on_a_busy_thread_is_refused(backend: Backend) {
@@ -104,7 +104,7 @@ on_every_store! {
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
         let end = backend.keep(line(&["a"])).thread("t").resume().await.unwrap();
-        assert_eq!(end.state.said(), "in0 a");
+        assert_eq!(end.state.log_text(), "in0 a");
         assert_eq!(
             h(&graph).await,
             entries(&[("loop", 1, ""), ("loop", 0, "a"), ("input", -1, "__start__")])
@@ -156,17 +156,17 @@ on_every_store! {
              another node"
         );
         assert_eq!(h(&without_b).await, before);
-        assert_eq!(head(&without_b).await.values.said(), "in a");
+        assert_eq!(head(&without_b).await.values.log_text(), "in a");
         // The advice of the error holds.
         without_b.thread("t").update_as("a", Plain::update()).await.unwrap();
-        assert_eq!(without_b.thread("t").resume().await.unwrap().state.said(), "in a c");
+        assert_eq!(without_b.thread("t").resume().await.unwrap().state.log_text(), "in a c");
     }
 
     /// `a` has reached the join; in the new graph the join has an additional source.
     async fn a_thread_that_reached_a_join_which_is_gone_is_refused_by_name(backend: Backend) {
         let graph = |more: bool| {
             let mut graph = StateGraph::<Plain>::new("g");
-            let [a, b, c, d, j] = ["a", "b", "c", "d", "j"].map(|name| sayer(&mut graph, name));
+            let [a, b, c, d, j] = ["a", "b", "c", "d", "j"].map(|name| logging_node(&mut graph, name));
             for node in [a, b] {
                 graph.add_edge(START, node);
             }
@@ -184,18 +184,18 @@ on_every_store! {
         assert_eq!(error.to_string(), refused);
         // The advice of the error holds.
         graph(true).thread("t").update_as("a", say("A")).await.unwrap();
-        assert_eq!(graph(true).thread("t").resume().await.unwrap().state.said(), "a b A c d j");
+        assert_eq!(graph(true).thread("t").resume().await.unwrap().state.log_text(), "a b A c d j");
     }
 
     /// `a` is done and went to `x`; `bad` fails. The new graph has no `x`, or no edge to it from `a`.
     async fn a_finished_task_that_led_to_a_node_which_is_gone_is_refused_by_name(backend: Backend) {
         let graph = |x: bool, leads: bool| {
             let mut graph = StateGraph::<Plain>::new("g");
-            let [a, next] = ["a", "next"].map(|name| sayer(&mut graph, name));
+            let [a, next] = ["a", "next"].map(|name| logging_node(&mut graph, name));
             let bad = graph.add_node("bad", move |_: Plain, _: Cx| async move {
                 if leads { Err(NodeError::new("no luck").fatal()) } else { Ok(say("bad")) }
             });
-            let x = if x { sayer(&mut graph, "x") } else { next };
+            let x = if x { logging_node(&mut graph, "x") } else { next };
             for node in [a, bad] {
                 graph.add_edge(START, node);
             }
@@ -220,14 +220,14 @@ on_every_store! {
             assert_eq!(failed(graph.thread(thread).resume_with(Command::update(say("U"))).await).to_string(), refused);
             // The advice of the error holds.
             graph.thread(thread).update_as("bad", say("B")).await.unwrap();
-            assert_eq!(graph.thread(thread).resume().await.unwrap().state.said(), "a B next");
+            assert_eq!(graph.thread(thread).resume().await.unwrap().state.log_text(), "a B next");
         }
     }
 
     async fn new_code_runs_in_a_thread_that_an_older_graph_began(backend: Backend) {
         failed(backend.keep(line(&["a", "b"])).thread("t").step_limit(1).run(say("in")).await);
         let end = backend.keep(line(&["a", "b", "new"])).thread("t").resume().await.unwrap();
-        assert_eq!(end.state.said(), "in a b new");
+        assert_eq!(end.state.log_text(), "in a b new");
     }
 }
 
@@ -271,14 +271,14 @@ on_every_store! {
 /// `?` converts any type that converts into a boxed error: text, boxes, and the errors of other crates.
 #[tokio::test]
 async fn a_node_fails_with_anything_that_converts_into_a_boxed_error() {
-    fn said(how: u8) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn boxed(how: u8) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Err(format!("boxed {how}").into())
     }
     async fn fails(how: &'static str) -> Result<PlainUpdate, NodeError> {
         match how {
             "text" => Err("just text")?,
             "string" => Err(format!("text of {how}"))?,
-            "box" => said(1)?,
+            "box" => boxed(1)?,
             _ => Err(std::io::Error::other("an error"))?,
         }
         Ok(Plain::update())

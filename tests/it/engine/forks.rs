@@ -2,7 +2,7 @@
 
 use superstep::{CheckpointId, RunError, checkpoint::Source};
 
-use crate::support::{Plain, entries, failed, h, head, json, line, on_every_store, say, sayer, task};
+use crate::support::{Plain, entries, failed, h, head, json, line, logging_node, on_every_store, say, task};
 
 /// Returns the newest checkpoint of the superstep.
 async fn at(graph: &superstep::CompiledGraph<Plain>, step: i64) -> CheckpointId {
@@ -21,7 +21,7 @@ on_every_store! {
             .await
             .unwrap();
         let end = graph.thread("t").resume().await.unwrap();
-        assert_eq!(end.state.said(), "in a FORK b");
+        assert_eq!(end.state.log_text(), "in a FORK b");
 
         let history = graph.thread("t").history().states().await.unwrap();
         let shown: Vec<_> = history
@@ -29,7 +29,7 @@ on_every_store! {
             .map(|snapshot| {
                 let meta = snapshot.checkpoint.as_ref().unwrap();
                 let parent = meta.parent.map_or(0, |id| id.0);
-                (meta.id.0, parent, meta.source.as_str(), meta.control.step, snapshot.values.said())
+                (meta.id.0, parent, meta.source.as_str(), meta.control.step, snapshot.values.log_text())
             })
             .collect();
         assert_eq!(
@@ -49,7 +49,7 @@ on_every_store! {
     async fn a_fork_runs_the_tasks_of_its_checkpoint_again(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").run(say("in")).await.unwrap();
-        assert_eq!(graph.thread("t").at(at(&graph, 1).await).resume().await.unwrap().state.said(), "in a b");
+        assert_eq!(graph.thread("t").at(at(&graph, 1).await).resume().await.unwrap().state.log_text(), "in a b");
         assert_eq!(
             h(&graph).await,
             entries(&[
@@ -66,7 +66,7 @@ on_every_store! {
     async fn a_fork_from_the_input_folds_the_same_input(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         graph.thread("t").run(say("in")).await.unwrap();
-        assert_eq!(graph.thread("t").at(CheckpointId(1)).resume().await.unwrap().state.said(), "in a");
+        assert_eq!(graph.thread("t").at(CheckpointId(1)).resume().await.unwrap().state.log_text(), "in a");
         assert_eq!(
             h(&graph).await[..3],
             entries(&[("loop", 2, ""), ("loop", 1, "a"), ("fork", 0, "__start__")])
@@ -84,7 +84,7 @@ on_every_store! {
 
         let graph = backend.keep(line(&["a", "b"]));
         let history = graph.thread("t").history().states().await.unwrap();
-        let ends: Vec<_> = history.iter().filter(|s| s.next.is_empty()).map(|s| s.values.said()).collect();
+        let ends: Vec<_> = history.iter().filter(|s| s.next.is_empty()).map(|s| s.values.log_text()).collect();
         assert_eq!(ends, ["in a right b", "in a left b", "in a b"]);
         // Supersteps of the same number on different branches do not mix.
         for snapshot in history.iter().filter(|s| s.checkpoint.as_ref().unwrap().source == Source::Update) {
@@ -101,7 +101,7 @@ on_every_store! {
         let first = graph.thread("t").run(say("1")).await.unwrap();
         graph.thread("t").run(say("2")).await.unwrap();
         let end = graph.thread("t").at(first.checkpoint).run(say("other 2")).await.unwrap();
-        assert_eq!(end.state.said(), "1 a other 2 a");
+        assert_eq!(end.state.log_text(), "1 a other 2 a");
         assert_eq!(head(&graph).await.values, end.state);
     }
 
@@ -128,7 +128,7 @@ on_every_store! {
     async fn an_update_of_a_thread_that_someone_runs_is_refused(backend: Backend) {
         let store = backend.open();
         let mut graph = superstep::StateGraph::new("g");
-        let a = sayer(&mut graph, "a");
+        let a = logging_node(&mut graph, "a");
         graph.add_edge(superstep::START, a);
         let graph = graph.compile().unwrap().with_checkpointer(store.clone());
         let lease = store.lease(&"t".into()).await.unwrap();

@@ -99,7 +99,7 @@ on_every_store! {
             let other: i64 = cx.once("t2", async |_| Ok::<_, NodeError>(2)).await?;
             Ok(say(&format!("{} {other}", caught.unwrap_err())))
         }));
-        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "no luck 2");
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.log_text(), "no luck 2");
     }
 
     async fn a_workflow_runs_its_tasks_once_and_continues_in_another_process(backend: Backend) {

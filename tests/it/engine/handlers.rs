@@ -13,8 +13,8 @@ use superstep::{
 };
 
 use crate::support::{
-    Calls, Plain, PlainUpdate, Stuck, entries, failed, h, head, id_at, names, on_every_store, places, say,
-    sayer, t, task, text, told,
+    Calls, Plain, PlainUpdate, Stuck, entries, failed, h, head, id_at, id_prefixes, logging_node, names,
+    on_every_store, say, t, task, text, told,
 };
 
 /// The failures that handlers received.
@@ -63,7 +63,7 @@ fn breaker(graph: &mut StateGraph<Plain>, name: &str, calls: &Calls) -> NodeRef 
 fn handled(calls: &Calls, heard: &Heard) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = breaker(&mut graph, "a", calls);
-    let b = sayer(&mut graph, "b");
+    let b = logging_node(&mut graph, "b");
     graph.add_error_handler_with(
         a,
         "h",
@@ -92,7 +92,7 @@ on_every_store! {
         graph.add_edge(a, END);
         graph.add_edge(h, END);
         let end = backend.keep(graph.compile().unwrap()).thread("t").run(say("in")).await.unwrap();
-        assert_eq!(end.state.said(), "in sent by h");
+        assert_eq!(end.state.log_text(), "in sent by h");
     }
 
     async fn a_handler_runs_in_the_superstep_of_the_node_that_failed(backend: Backend) {
@@ -110,7 +110,7 @@ on_every_store! {
             ]
         );
         let done = head(&graph).await;
-        assert_eq!((done.values.said().as_str(), done.next.len(), calls.all().as_str()), ("h", 0, "a"));
+        assert_eq!((done.values.log_text().as_str(), done.next.len(), calls.all().as_str()), ("h", 0, "a"));
         assert_eq!(h(&graph).await, entries(&[("loop", 1, ""), ("loop", 0, "a"), ("input", -1, "__start__")]));
         let told = heard.all();
         let expected = json!({
@@ -124,7 +124,7 @@ on_every_store! {
         let calls = Calls::default();
         let mut graph = StateGraph::<Plain>::new("g");
         let a = breaker(&mut graph, "a", &calls);
-        let [b, c] = ["b", "c"].map(|name| sayer(&mut graph, name));
+        let [b, c] = ["b", "c"].map(|name| logging_node(&mut graph, name));
         let handler = graph.add_routing_error_handler(a, "h", async |failure: NodeFailure, _: Plain, _: Cx| {
             let way = if failure.kind == FailureKind::Error { Way::B } else { Way::End };
             Command::update(say("h")).goto(way)
@@ -136,7 +136,7 @@ on_every_store! {
             Way::End => END,
         });
         let graph = backend.keep(graph.compile().unwrap());
-        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "h b");
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.log_text(), "h b");
     }
 
     /// The handler receives the same typed failure when it runs again.
@@ -145,7 +145,7 @@ on_every_store! {
         let graph = |mends: bool| {
             let mut graph = StateGraph::<Plain>::new("g");
             let a = breaker(&mut graph, "a", &calls);
-            let b = sayer(&mut graph, "b");
+            let b = logging_node(&mut graph, "b");
             let deps = (calls.clone(), heard.clone());
             let handler = graph.add_error_handler_with(
                 a,
@@ -164,11 +164,11 @@ on_every_store! {
         let error = failed(graph(false).thread("t").run(Plain::update()).await);
         assert_eq!(text(&error), "SS101: superstep 1: node `h` failed after 1 attempt\n  cause: so did I");
         let now = head(&graph(false)).await;
-        assert_eq!((names(&now.next).as_str(), now.values.said().as_str()), ("a", ""));
+        assert_eq!((names(&now.next).as_str(), now.values.log_text().as_str()), ("a", ""));
         assert_eq!(task(&now.tasks[0]), ("a".into(), json!(null), "SS101: superstep 1: node `h` failed after 1 attempt: so did I".into()));
         failed(graph(false).thread("t").resume().await);
         let end = graph(true).thread("t").resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h b", "a h h h"));
+        assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("h b", "a h h h"));
         let told = heard.all();
         assert_eq!(told.len(), 3);
         assert!(told.iter().all(|failure| *failure == told[0] && failure.data == Some(json!({"status": 507}))));
@@ -202,7 +202,7 @@ on_every_store! {
         let pending = head(&graph(false)).await;
         assert_eq!(task(&pending.tasks[0]), ("a".into(), json!(null), "it broke: the disk is full".into()));
         let end = graph(false).thread("t").resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), calls.all().as_str()), (r#"it broke ["the disk is full"]"#, "a h h"));
+        assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), (r#"it broke ["the disk is full"]"#, "a h h"));
     }
 
     async fn siblings_of_a_failed_node_go_on_and_are_folded_with_its_handler_by_name(backend: Backend) {
@@ -211,7 +211,7 @@ on_every_store! {
             let mut graph = StateGraph::<Plain>::new("g");
             let b = breaker(&mut graph, "b", &calls);
             let handler = graph.add_error_handler(b, "z", async |_: NodeFailure, _: Plain, _: Cx| say("z"));
-            let [a, j] = ["a", "j"].map(|name| sayer(&mut graph, name));
+            let [a, j] = ["a", "j"].map(|name| logging_node(&mut graph, name));
             let c = graph.add_node_with("c", stuck.clone(), move |stuck: Stuck, _: Plain, _: Cx| async move {
                 if hangs {
                     stuck.here().await;
@@ -232,15 +232,15 @@ on_every_store! {
         stuck.crash_once(first.thread("t").run(Plain::update()), async || stored(&first, "t").await).await;
         drop(first);
         let now = head(&graph(false)).await;
-        assert_eq!((names(&now.next).as_str(), now.values.said().as_str()), ("c", "a z"));
+        assert_eq!((names(&now.next).as_str(), now.values.log_text().as_str()), ("c", "a z"));
         let end = graph(false).thread("t").resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("a z c j", "b"));
+        assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("a z c j", "b"));
         // The same by hand: what a handler wrote is taken along, and its edges are followed.
         let second = graph(true);
         stuck.crash_once(second.thread("u").run(Plain::update()), async || stored(&second, "u").await).await;
         drop(second);
         let end = graph(false).thread("u").resume_with(Command::update(say("U"))).await.unwrap();
-        assert_eq!(end.state.said(), "a z U c j");
+        assert_eq!(end.state.log_text(), "a z U c j");
     }
 
     async fn a_handler_with_its_failure_receives_it_again_beside_a_command(backend: Backend) {
@@ -252,19 +252,19 @@ on_every_store! {
                 let answer: String = cx.interrupt("really", &failure.message).await;
                 say(&answer)
             });
-            let b = sayer(&mut graph, "b");
+            let b = logging_node(&mut graph, "b");
             graph.add_edge(START, a);
             graph.add_edge(b, END);
             backend.keep(graph.compile().unwrap())
         };
         let asked = graph().thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!((asked.status, places(&asked.interrupts)), (Status::Interrupted, vec!["h:1.0:really"]));
+        assert_eq!((asked.status, id_prefixes(&asked.interrupts)), (Status::Interrupted, vec!["h:1.0:really"]));
         assert_eq!(head(&graph()).await.tasks[0].interrupts, asked.interrupts);
         let asked = graph().thread("t").resume_with(Command::update(say("U")).goto("b")).await.unwrap();
-        assert_eq!((places(&asked.interrupts), asked.state.said().as_str()), (vec!["h:1.0:really"], "U b"));
+        assert_eq!((id_prefixes(&asked.interrupts), asked.state.log_text().as_str()), (vec!["h:1.0:really"], "U b"));
         let answers = Answers::new().answer(id_at(&asked.interrupts, "h:1.0:really"), "yes");
         let end = graph().thread("t").answers(answers).resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("U yes b", "a"));
+        assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("U yes b", "a"));
         let error = failed(graph().thread("t").resume_with(Command::new().goto("h")).await);
         let why = "SS140: a command cannot lead to node `h` of graph `g`: only a failure leads to an error handler";
         assert_eq!(error.to_string(), why);
@@ -293,7 +293,7 @@ on_every_store! {
         let asked = graph().thread("t").answer("q", "one").resume().await.unwrap();
         assert_eq!((asked.interrupts[0].question.clone(), calls.all().as_str()), (json!("h asks"), "a a h"));
         let end = graph().thread("t").answer("q", "two").resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("one two", "a a h h"));
+        assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("one two", "a a h h"));
     }
 
     async fn a_cancelled_handler_is_what_runs_on(backend: Backend) {
@@ -320,7 +320,7 @@ on_every_store! {
         assert_eq!(end.unwrap().status, Status::Cancelled);
         drop(first);
         let end = graph(false).thread("t").resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h", "a"));
+        assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("h", "a"));
     }
 
     /// The node may finish after a cancellation and fails, and its attempts are not over.
@@ -351,7 +351,7 @@ on_every_store! {
             assert_eq!(task(&thread.state().await.unwrap().tasks[0]).2, "it broke: the disk is full");
             let end = thread.resume().await.unwrap();
             let (said, all) = if fails == 1 { ("a2", "a a") } else { ("h3", "a a a") };
-            assert_eq!((end.state.said().as_str(), calls.all().as_str()), (said, all));
+            assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), (said, all));
         }
     }
 
@@ -374,7 +374,7 @@ on_every_store! {
         assert_eq!((end.status, calls.all().as_str()), (Status::Cancelled, "a"));
         assert_eq!(task(&head(&graph).await.tasks[0]).2, "it broke: the disk is full");
         let end = graph.thread("t").resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h", "a"));
+        assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("h", "a"));
     }
 
     async fn what_a_lost_handler_wrote_is_not_folded_as_something_else(backend: Backend) {
@@ -470,13 +470,13 @@ async fn a_handler_is_retried_by_its_own_options_and_may_have_a_handler() {
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
     let end = graph.run(Plain::update()).await.unwrap();
-    assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h 3: a, attempt 3", "a h h h"));
+    assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("h 3: a, attempt 3", "a h h h"));
 }
 
 #[tokio::test]
 async fn a_workers_handler_knows_the_item_and_takes_its_place() {
     let mut graph = StateGraph::<Plain>::new("g");
-    let s = sayer(&mut graph, "s");
+    let s = logging_node(&mut graph, "s");
     let w = graph.add_worker(
         "w",
         async |item: i64, _: Plain, _: Cx| {
@@ -486,12 +486,12 @@ async fn a_workers_handler_knows_the_item_and_takes_its_place() {
     let handler = graph.add_error_handler(w, "h", async |failure: NodeFailure, _: Plain, _: Cx| {
         say(&format!("not {}", failure.item.unwrap()))
     });
-    let after = sayer(&mut graph, "after");
+    let after = logging_node(&mut graph, "after");
     graph.add_edge(START, s);
     graph.add_fan_out(s, |_: &Plain| [1, 2, 3], w);
     graph.add_edge(handler, after);
     let end = graph.compile().unwrap().run(Plain::update()).await.unwrap();
-    assert_eq!(end.state.said(), "s 1 not 2 3 after");
+    assert_eq!(end.state.log_text(), "s 1 not 2 3 after");
 }
 
 #[tokio::test]
@@ -533,12 +533,12 @@ async fn a_run_stops_after_a_handler_and_after_the_node_it_stands_for() {
             graph.add_error_handler_with(a, "h", heard, async |_: Heard, _: NodeFailure, _: Plain, _: Cx| {
                 say("h")
             });
-        let b = sayer(&mut graph, "b");
+        let b = logging_node(&mut graph, "b");
         graph.add_edge(START, a);
         graph.add_edge(handler, b);
         let graph = crate::support::Backend::memory().keep(graph.compile().unwrap());
         let stopped = graph.thread("t").break_after([node.to_owned()]).run(Plain::update()).await.unwrap();
-        assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "h"));
+        assert_eq!((stopped.status, stopped.state.log_text().as_str()), (Status::Interrupted, "h"));
     }
 }
 
@@ -546,7 +546,7 @@ async fn a_run_stops_after_a_handler_and_after_the_node_it_stands_for() {
 async fn nothing_stops_before_a_handler_and_it_is_never_deferred() {
     let graph = |stops: bool| {
         let mut graph = StateGraph::<Plain>::new("g");
-        let a = sayer(&mut graph, "a");
+        let a = logging_node(&mut graph, "a");
         let handler = graph.add_error_handler(a, "h", async |_: NodeFailure, _: Plain, _: Cx| say("h"));
         let w = graph.add_worker("w", async |_: i64, _: Plain, _: Cx| ());
         graph.add_edge(START, a);
@@ -585,9 +585,9 @@ async fn nothing_stops_before_a_handler_and_it_is_never_deferred() {
 fn only_a_failure_leads_to_a_handler_and_a_node_has_one() {
     let handler = async |_: NodeFailure, _: Plain, _: Cx| ();
     let mut other = StateGraph::<Plain>::new("other");
-    let stranger = sayer(&mut other, "stranger");
+    let stranger = logging_node(&mut other, "stranger");
     let mut graph = StateGraph::<Plain>::new("broken");
-    let [a, b] = ["a", "b"].map(|name| sayer(&mut graph, name));
+    let [a, b] = ["a", "b"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, a);
     graph.add_edge(a, b);
     let first = line!() + 1;

@@ -7,7 +7,7 @@ use superstep::{
     checkpoint::LoadedHead, sqlite::SqliteCheckpointer,
 };
 
-use crate::support::{Plain, line, on_every_store, say, sayer};
+use crate::support::{Plain, line, logging_node, on_every_store, say};
 
 /// Returns whether the next run of `t` continues without folding its thread. Debug builds compare the two states in each run.
 async fn is_remembered(store: &dyn Checkpointer) -> bool {
@@ -16,57 +16,57 @@ async fn is_remembered(store: &dyn Checkpointer) -> bool {
     state.is_some()
 }
 
-async fn said(graph: &CompiledGraph<Plain>, text: &str) -> String {
-    graph.thread("t").run(say(text)).await.unwrap().state.said()
+async fn log_after(graph: &CompiledGraph<Plain>, text: &str) -> String {
+    graph.thread("t").run(say(text)).await.unwrap().state.log_text()
 }
 
 on_every_store! {
     async fn a_turn_continues_from_the_state_that_the_last_one_left(backend: Backend) {
         let store = backend.open();
         let graph = line(&["a", "b"]).with_checkpointer(store.clone());
-        assert_eq!(said(&graph, "1").await, "1 a b");
+        assert_eq!(log_after(&graph, "1").await, "1 a b");
         assert!(is_remembered(&*store).await);
-        assert_eq!(said(&graph, "2").await, "1 a b 2 a b");
+        assert_eq!(log_after(&graph, "2").await, "1 a b 2 a b");
         assert!(is_remembered(&*store).await);
     }
 
     async fn an_edit_or_another_branch_is_never_overlooked(backend: Backend) {
         let store = backend.open();
         let graph = line(&["a", "b"]).with_checkpointer(store.clone());
-        said(&graph, "1").await;
+        log_after(&graph, "1").await;
         graph.thread("t").update(say("edit")).await.unwrap();
         assert!(!is_remembered(&*store).await);
-        assert_eq!(said(&graph, "2").await, "1 a b edit 2 a b");
+        assert_eq!(log_after(&graph, "2").await, "1 a b edit 2 a b");
         graph.thread("t").at(CheckpointId(3)).resume().await.unwrap();
-        assert_eq!(said(&graph, "3").await, "1 a b 3 a b");
+        assert_eq!(log_after(&graph, "3").await, "1 a b 3 a b");
     }
 
     async fn a_thread_that_took_the_place_of_another_has_its_own_state(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        said(&graph, "1").await;
+        log_after(&graph, "1").await;
         graph.thread("other").run(say("2")).await.unwrap();
         graph.thread("t").delete().await.unwrap();
         graph.thread("other").copy_to("t").await.unwrap();
-        assert_eq!(said(&graph, "3").await, "2 a b 3 a b");
+        assert_eq!(log_after(&graph, "3").await, "2 a b 3 a b");
     }
 
     async fn an_adopted_thread_continues_from_its_last_state_and_replays(backend: Backend) {
         let store = backend.open();
         let graph = line(&["a", "b"]).with_checkpointer(store.clone());
-        said(&graph, "1").await;
+        log_after(&graph, "1").await;
         let mut other = StateGraph::new("other");
-        let [a, b] = ["a", "b"].map(|name| sayer(&mut other, name));
+        let [a, b] = ["a", "b"].map(|name| logging_node(&mut other, name));
         other.add_edge(START, a);
         other.add_edge(a, b);
         other.add_edge(b, END);
         let other = other.compile().unwrap().with_checkpointer(store.clone());
         assert!(other.thread("t").run(say("2")).await.is_err(), "the thread belongs to another graph");
         other.thread("t").adopt().await.unwrap();
-        assert_eq!(said(&other, "2").await, "1 a b 2 a b");
+        assert_eq!(log_after(&other, "2").await, "1 a b 2 a b");
         assert!(is_remembered(&*store).await);
         other.thread("t").replay().run().await.unwrap().assert_same();
         assert!(graph.thread("t").run(say("3")).await.is_err(), "nor does it any longer belong to this one");
-        assert_eq!(said(&other, "3").await, "1 a b 2 a b 3 a b");
+        assert_eq!(log_after(&other, "3").await, "1 a b 2 a b 3 a b");
     }
 
     async fn a_message_to_a_remembered_thread_is_read_by_its_next_run_once(backend: Backend) {
@@ -80,20 +80,20 @@ on_every_store! {
         graph.add_edge(START, reads);
         graph.add_edge(reads, END);
         let graph = graph.compile().unwrap().with_checkpointer(store.clone());
-        assert_eq!(said(&graph, "1").await, "1 read 0");
+        assert_eq!(log_after(&graph, "1").await, "1 read 0");
         graph.thread("t").post("now").await.unwrap();
         assert!(is_remembered(&*store).await, "the inbox is a thread of its own");
-        assert_eq!(said(&graph, "2").await, "1 read 0 2 read 1");
-        assert_eq!(said(&graph, "3").await, "1 read 0 2 read 1 3 read 0");
+        assert_eq!(log_after(&graph, "2").await, "1 read 0 2 read 1");
+        assert_eq!(log_after(&graph, "3").await, "1 read 0 2 read 1 3 read 0");
         graph.thread("t").replay().run().await.unwrap().assert_same();
     }
 
     async fn another_graph_of_the_same_state_folds_the_thread_itself(backend: Backend) {
         let store = backend.open();
         let [graph, again] = [(); 2].map(|()| line(&["a", "b"]).with_checkpointer(store.clone()));
-        said(&graph, "1").await;
-        assert_eq!(said(&again, "2").await, "1 a b 2 a b");
-        assert_eq!(said(&graph, "3").await, "1 a b 2 a b 3 a b");
+        log_after(&graph, "1").await;
+        assert_eq!(log_after(&again, "2").await, "1 a b 2 a b");
+        assert_eq!(log_after(&graph, "3").await, "1 a b 2 a b 3 a b");
     }
 }
 
@@ -103,12 +103,12 @@ async fn a_write_through_another_connection_makes_the_next_run_fold_its_thread()
     let path = folder.path().join("threads.db");
     let [one, other] = [(); 2].map(|()| Arc::new(SqliteCheckpointer::open(&path).unwrap()));
     let [graph, elsewhere] = [&one, &other].map(|store| line(&["a", "b"]).with_checkpointer(store.clone()));
-    said(&graph, "1").await;
+    log_after(&graph, "1").await;
     assert!(is_remembered(&*one).await);
     elsewhere.thread("elsewhere").run(say("x")).await.unwrap();
     assert!(!is_remembered(&*one).await);
-    said(&graph, "2").await;
+    log_after(&graph, "2").await;
     let elsewhere_too = ThreadId::from("t");
     elsewhere.thread(&elsewhere_too).run(say("3")).await.unwrap();
-    assert_eq!(said(&graph, "4").await, "1 a b 2 a b 3 a b 4 a b");
+    assert_eq!(log_after(&graph, "4").await, "1 a b 2 a b 3 a b 4 a b");
 }

@@ -5,7 +5,7 @@ use superstep::{
     Status, checkpoint::Retention, thread::AsNode,
 };
 
-use crate::support::{Plain, head, names, on_every_store, say, sayer};
+use crate::support::{Plain, head, logging_node, names, on_every_store, say};
 
 #[derive(Route, Clone, Copy)]
 enum Next {
@@ -55,7 +55,7 @@ fn reducing(edge: &'static str) -> CompiledGraph<Plain> {
 /// `START → (a, ask)`, `j` after both by plain edges, `beside` after `a`.
 fn diamond() -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("diamond");
-    let [a, j, beside] = ["a", "j", "beside"].map(|name| sayer(&mut graph, name));
+    let [a, j, beside] = ["a", "j", "beside"].map(|name| logging_node(&mut graph, name));
     let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("k", "?").await));
     for to in [a, ask] {
         graph.add_edge(START, to);
@@ -95,7 +95,7 @@ on_every_store! {
                         graph().thread(&*name).copy_to(format!("{name} copied")).await.unwrap();
                     }
                     let end = thread().answer("k", "h").resume().await.unwrap();
-                    assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "w1 w3 U h total3"), "{name}");
+                    assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "w1 w3 U h total3"), "{name}");
                     if way != "prune" {
                         let replayed = thread().replay().run().await.unwrap();
                         assert!(replayed.is_same(), "{name}: {replayed}");
@@ -112,13 +112,13 @@ on_every_store! {
         assert_eq!(names(&head(&graph()).await.next), "ask beside", "other successors run at once");
         graph().thread("t").resume().await.unwrap();
         let end = graph().thread("t").answer("k", "yes").resume().await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a U yes beside j"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "a U yes beside j"));
         // Updates in the names of both.
         graph().thread("two").run(Plain::update()).await.unwrap();
         for node in ["a", "ask"] {
             graph().thread("two").update_as(node, say(node)).await.unwrap();
         }
-        assert_eq!(graph().thread("two").resume().await.unwrap().state.said(), "a ask beside j");
+        assert_eq!(graph().thread("two").resume().await.unwrap().state.log_text(), "a ask beside j");
     }
 
     async fn an_update_in_the_name_of_a_node_that_waits_replaces_it(backend: Backend) {
@@ -128,6 +128,6 @@ on_every_store! {
         graph().thread("t").update_as("total", say("by hand")).await.unwrap();
         assert!(head(&graph()).await.checkpoint.unwrap().control.held.is_empty());
         graph().thread("t").update_as(AsNode::End, Plain::update()).await.unwrap();
-        assert_eq!(graph().thread("t").resume().await.unwrap().state.said(), "w1 w3 U by hand");
+        assert_eq!(graph().thread("t").resume().await.unwrap().state.log_text(), "w1 w3 U by hand");
     }
 }

@@ -5,7 +5,7 @@ use superstep::{
     START, State, StateGraph, Status, ThreadId, checkpoint::Retention, node::Persistence, thread::AsNode,
 };
 
-use crate::support::{Plain, failed, head, names, on_every_store, say, sayer};
+use crate::support::{Plain, failed, head, logging_node, names, on_every_store, say};
 
 /// An update between the pause of a thread and the answer to its question.
 const WAYS: [&str; 5] = ["none", "update", "two updates", "command", "prune"];
@@ -35,7 +35,7 @@ fn handled() -> CompiledGraph<Plain> {
     let h = graph.add_error_handler(w, "h", async |_: NodeFailure, _: Plain, cx: Cx| {
         say(&cx.interrupt::<String>("k", "instead?").await)
     });
-    let [x, j] = ["x", "j"].map(|name| sayer(&mut graph, name));
+    let [x, j] = ["x", "j"].map(|name| logging_node(&mut graph, name));
     graph.add_fan_out(START, |_: &Plain| [1, 2, 3], w);
     graph.add_join([w], j);
     graph.add_edge(h, x);
@@ -51,7 +51,7 @@ fn chain() -> CompiledGraph<Plain> {
         item => say(&format!("w{item}")),
     });
     let v = graph.add_worker("v", async |item: i64, _: Plain, _: Cx| say(&format!("v{item}")));
-    let [j, last] = ["j", "last"].map(|name| sayer(&mut graph, name));
+    let [j, last] = ["j", "last"].map(|name| logging_node(&mut graph, name));
     let sends = |state: &Plain| if state.log.iter().any(|word| word == "h") { vec![7, 8] } else { vec![] };
     graph.add_fan_out(START, |_: &Plain| [1, 2], w);
     graph.add_fan_out(w, sends, v);
@@ -64,7 +64,7 @@ fn chain() -> CompiledGraph<Plain> {
 fn nested(sub: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("outer");
     let sub = graph.add_subgraph("sub", sub);
-    let after = sayer(&mut graph, "after");
+    let after = logging_node(&mut graph, "after");
     graph.add_edge(START, sub);
     graph.add_edge(sub, after);
     graph.compile().unwrap()
@@ -73,7 +73,7 @@ fn nested(sub: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
 /// `START → (plan, ask)`, `plan ⇒ w` for two items, `j` after `w`.
 fn planned() -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("planned");
-    let [plan, j] = ["plan", "j"].map(|name| sayer(&mut graph, name));
+    let [plan, j] = ["plan", "j"].map(|name| logging_node(&mut graph, name));
     let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("k", "?").await));
     let w = graph.add_worker("w", async |item: i64, _: Plain, _: Cx| say(&format!("w{item}")));
     graph.add_edge(START, plan);
@@ -93,7 +93,7 @@ on_every_store! {
                 change(&graph(), &thread, way).await;
                 let end = graph().thread(&thread).durability(durability).answer("k", "h").resume().await.unwrap();
                 let said = if way == "none" { "w1 h w3 j x" } else { "w1 w3 U h j x" };
-                assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, said), "{thread}");
+                assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, said), "{thread}");
                 if way != "prune" {
                     let replayed = graph().thread(&thread).replay().run().await.unwrap();
                     assert!(replayed.is_same(), "{thread}: {replayed}");
@@ -112,7 +112,7 @@ on_every_store! {
                 graph().thread(&thread).update_as(node, say("by hand")).await.unwrap();
                 let end = graph().thread(&thread).resume().await.unwrap();
                 let words = ["w1 w3", if way == "none" { "" } else { " U" }, " by hand j", if node == "h" { " x" } else { "" }];
-                assert_eq!(end.state.said(), words.concat(), "{thread}");
+                assert_eq!(end.state.log_text(), words.concat(), "{thread}");
             }
         }
     }
@@ -125,7 +125,7 @@ on_every_store! {
             change(&graph(), &thread, way).await;
             let end = graph().thread(&thread).answer("k", "h").resume().await.unwrap();
             let said = if way == "none" { "w1 h v7 v8 j last" } else { "w1 U h v7 v8 j last" };
-            assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, said), "{way}");
+            assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, said), "{way}");
         }
     }
 
@@ -135,11 +135,11 @@ on_every_store! {
         let updated = graph().thread("t").update(say("U")).await.unwrap();
         graph().thread("t").copy_to("copy").await.unwrap();
         let end = graph().thread("copy").answer("k", "h").resume().await.unwrap();
-        assert_eq!(end.state.said(), "w1 U h v7 v8 j last");
-        assert_eq!(graph().thread("t").answer("k", "no").resume().await.unwrap().state.said(), "w1 U no j last");
+        assert_eq!(end.state.log_text(), "w1 U h v7 v8 j last");
+        assert_eq!(graph().thread("t").answer("k", "no").resume().await.unwrap().state.log_text(), "w1 U no j last");
         graph().thread("t").at(updated).resume().await.unwrap();
         let end = graph().thread("t").answer("k", "h").resume().await.unwrap();
-        assert_eq!(end.state.said(), "w1 U h v7 v8 j last");
+        assert_eq!(end.state.log_text(), "w1 U h v7 v8 j last");
     }
 
     async fn joins_of_a_subgraph_wait_across_updates_of_it(backend: Backend) {
@@ -153,14 +153,14 @@ on_every_store! {
             let asked = thread().resume().await.unwrap().interrupts;
             assert_eq!(asked.iter().map(|asked| asked.node.as_str()).collect::<Vec<_>>(), [node]);
             let end = thread().answer("k", "h").resume().await.unwrap();
-            assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, said));
+            assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, said));
         }
     }
 
     async fn an_update_in_the_name_of_a_deferred_node_replaces_it_while_it_waits(backend: Backend) {
         let graph = || {
             let mut graph = StateGraph::<Plain>::new("g");
-            let [a, b, d, z] = ["a", "b", "d", "z"].map(|name| sayer(&mut graph, name));
+            let [a, b, d, z] = ["a", "b", "d", "z"].map(|name| logging_node(&mut graph, name));
             let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("k", "?").await));
             graph.configure(d, NodeOptions::new().deferred());
             graph.add_edge(START, a);
@@ -185,14 +185,14 @@ on_every_store! {
             graph().thread(&thread).update_as("d", say("by hand")).await.unwrap();
             let end = graph().thread(&thread).answer("k", "yes").resume().await.unwrap();
             let said = if way == "none" { "a b by hand yes z" } else { "a b A by hand yes z" };
-            assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, said), "{way}");
+            assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, said), "{way}");
         }
         // On a branch of its own as well.
         let waits = graph().thread("none").history().checkpoints().await.unwrap();
         let waits = waits.iter().rev().find(|meta| !meta.control.deferred.is_empty()).unwrap().id;
         graph().thread("none").at(waits).update_as("d", say("D")).await.unwrap();
         graph().thread("none").resume().await.unwrap();
-        assert_eq!(graph().thread("none").answer("k", "no").resume().await.unwrap().state.said(), "a b D no z");
+        assert_eq!(graph().thread("none").answer("k", "no").resume().await.unwrap().state.log_text(), "a b D no z");
     }
 
     async fn an_update_in_the_name_of_a_finished_node_replaces_its_result_and_its_items(backend: Backend) {
@@ -202,9 +202,9 @@ on_every_store! {
             thread().run(say("in")).await.unwrap();
             thread().update_as("plan", say("by hand")).await.unwrap();
             let found = thread().state().await.unwrap();
-            assert_eq!((found.values.said().as_str(), names(&found.next).as_str()), ("in by hand", "ask w w"));
+            assert_eq!((found.values.log_text().as_str(), names(&found.next).as_str()), ("in by hand", "ask w w"));
             let end = thread().answer("k", "yes").resume().await.unwrap();
-            assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in by hand yes w1 w2 j"));
+            assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "in by hand yes w1 w2 j"));
             assert!(thread().replay().run().await.unwrap().is_same());
         }
         // A second update in its name is one more result.
@@ -212,7 +212,7 @@ on_every_store! {
         graph.thread("two").run(say("in")).await.unwrap();
         let both = vec![(say("one"), AsNode::from("plan")), (say("two"), AsNode::from("plan"))];
         graph.thread("two").bulk_update(vec![both]).await.unwrap();
-        assert_eq!(graph.thread("two").answer("k", "yes").resume().await.unwrap().state.said(), "in one two yes w1 w2 w1 w2 j");
+        assert_eq!(graph.thread("two").answer("k", "yes").resume().await.unwrap().state.log_text(), "in one two yes w1 w2 w1 w2 j");
     }
 
     async fn an_update_in_the_name_of_a_node_with_several_finished_tasks_has_to_be_for_all_of_them(backend: Backend) {
@@ -221,7 +221,7 @@ on_every_store! {
             let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("k", "?").await));
             let w = graph.add_worker("w", async |item: i64, _: Plain, _: Cx| say(&format!("w{item}")));
             let v = graph.add_worker("v", async |item: i64, _: Plain, _: Cx| say(&format!("v{item}")));
-            let j = sayer(&mut graph, "j");
+            let j = logging_node(&mut graph, "j");
             graph.add_edge(START, ask);
             graph.add_fan_out(START, |_: &Plain| [1, 2], w);
             graph.add_fan_out(w, |_: &Plain| [1], v);
@@ -240,7 +240,7 @@ on_every_store! {
         assert_eq!(names(&head(&graph()).await.next), "ask", "nothing was stored");
         let both = vec![vec![(say("one"), "w".into()), (say("two"), "w".into())]];
         graph().thread("t").bulk_update(both).await.unwrap();
-        assert_eq!(graph().thread("t").answer("k", "yes").resume().await.unwrap().state.said(), "one two yes v1 v1 j");
+        assert_eq!(graph().thread("t").answer("k", "yes").resume().await.unwrap().state.log_text(), "one two yes v1 v1 j");
     }
 
     /// One of the items waits: an update in the name of their node is for that item alone.
@@ -248,11 +248,11 @@ on_every_store! {
         let graph = || backend.keep(chain());
         graph().thread("one").run(Plain::update()).await.unwrap();
         graph().thread("one").update_as("w", say("h")).await.unwrap();
-        assert_eq!(graph().thread("one").resume().await.unwrap().state.said(), "w1 h v7 v8 j last");
+        assert_eq!(graph().thread("one").resume().await.unwrap().state.log_text(), "w1 h v7 v8 j last");
         graph().thread("two").run(Plain::update()).await.unwrap();
         let both = vec![vec![(say("no"), "w".into()), (say("no"), "w".into())]];
         graph().thread("two").bulk_update(both).await.unwrap();
-        assert_eq!(graph().thread("two").resume().await.unwrap().state.said(), "no no j last");
+        assert_eq!(graph().thread("two").resume().await.unwrap().state.log_text(), "no no j last");
     }
 
     async fn an_update_in_the_name_of_an_error_handler_replaces_its_finished_result(backend: Backend) {
@@ -261,7 +261,7 @@ on_every_store! {
             let bad = graph.add_node("bad", async |_: Plain, _: Cx| Err::<(), _>(NodeError::new("down").fatal()));
             let h = graph.add_error_handler(bad, "h", async |_: NodeFailure, _: Plain, _: Cx| say("h"));
             let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("k", "?").await));
-            let [x, y] = ["x", "y"].map(|name| sayer(&mut graph, name));
+            let [x, y] = ["x", "y"].map(|name| logging_node(&mut graph, name));
             graph.add_edge(START, bad);
             graph.add_edge(START, ask);
             graph.add_edge(bad, x);
@@ -271,7 +271,7 @@ on_every_store! {
         for (node, said) in [("h", "by hand yes y"), ("bad", "by hand yes x")] {
             graph().thread(node).run(Plain::update()).await.unwrap();
             graph().thread(node).update_as(node, say("by hand")).await.unwrap();
-            assert_eq!(graph().thread(node).answer("k", "yes").resume().await.unwrap().state.said(), said);
+            assert_eq!(graph().thread(node).answer("k", "yes").resume().await.unwrap().state.log_text(), said);
         }
     }
 
@@ -297,7 +297,7 @@ on_every_store! {
             } else {
                 graph().thread(node).resume().await.unwrap();
             }
-            assert_eq!(graph().thread(node).run(Plain::update()).await.unwrap().state.said(), said);
+            assert_eq!(graph().thread(node).run(Plain::update()).await.unwrap().state.log_text(), said);
         }
     }
 
@@ -308,13 +308,13 @@ on_every_store! {
         let input = graph().thread("t").history().checkpoints().await.unwrap().last().unwrap().id;
         graph().thread("t").at(input).update_as(AsNode::Input, say("edited")).await.unwrap();
         let found = head(&graph()).await;
-        assert_eq!((found.values.said().as_str(), names(&found.next).as_str()), ("edited", "w w w"));
+        assert_eq!((found.values.log_text().as_str(), names(&found.next).as_str()), ("edited", "w w w"));
     }
 
     async fn a_subgraph_of_a_finished_task_is_not_found(backend: Backend) {
         let graph = || {
             let mut sub = StateGraph::<Plain>::new("sub");
-            let s = sayer(&mut sub, "s");
+            let s = logging_node(&mut sub, "s");
             sub.add_edge(START, s);
             let mut asks = StateGraph::<Plain>::new("asks");
             let q = asks.add_node("q", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("k", "?").await));
@@ -335,7 +335,7 @@ on_every_store! {
         thread().subgraph::<Plain>(["b"]).state().await.unwrap();
         // The advice of the error holds.
         thread().update_as("a", say("EDIT")).await.unwrap();
-        assert_eq!(thread().answer("k", "yes").resume().await.unwrap().state.said(), "in EDIT yes");
+        assert_eq!(thread().answer("k", "yes").resume().await.unwrap().state.log_text(), "in EDIT yes");
         let why = "SS155: graph `g` has no stored subgraph `a`: the node is not pending";
         assert_eq!(failed(thread().subgraph::<Plain>(["a"]).state().await).to_string(), why);
     }

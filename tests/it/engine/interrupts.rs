@@ -15,19 +15,20 @@ use superstep::{
 };
 
 use crate::support::{
-    Backend, Calls, Plain, entries, failed, h, head, id_at, line, names, on_every_store, places, say, sayer,
+    Backend, Calls, Plain, entries, failed, h, head, id_at, id_prefixes, line, logging_node, names,
+    on_every_store, say,
 };
 
 /// `START → pre → ask → end`; `ask` asks `q` and says the answer.
 fn asking(calls: &Calls) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
-    let pre = sayer(&mut graph, "pre");
+    let pre = logging_node(&mut graph, "pre");
     let ask = graph.add_node_with("ask", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
         calls.add(&cx);
         let answer: String = cx.interrupt("q", json!({ "q": 1 })).await;
         say(&answer)
     });
-    let end = sayer(&mut graph, "end");
+    let end = logging_node(&mut graph, "end");
     graph.add_edge(START, pre);
     graph.add_edge(pre, ask);
     graph.add_edge(ask, end);
@@ -40,9 +41,9 @@ on_every_store! {
         let calls = Calls::default();
         let graph = backend.keep(asking(&calls));
         let asked = graph.thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "pre"));
+        assert_eq!((asked.status, asked.state.log_text().as_str()), (Status::Interrupted, "pre"));
         let [interrupt] = &asked.interrupts[..] else { panic!("{:?}", asked.interrupts) };
-        assert_eq!((places(&asked.interrupts), interrupt.key.as_str()), (vec!["ask:2.0:q"], "q"));
+        assert_eq!((id_prefixes(&asked.interrupts), interrupt.key.as_str()), (vec!["ask:2.0:q"], "q"));
         assert_eq!((interrupt.node.as_str(), &interrupt.question), ("ask", &json!({ "q": 1 })));
         let waiting = head(&graph).await;
         assert_eq!(names(&waiting.next), "ask");
@@ -51,7 +52,7 @@ on_every_store! {
 
         // Another process.
         let end = backend.keep(asking(&calls)).thread("t").answer("q", "yes").resume().await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "pre yes end"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "pre yes end"));
         assert_eq!(calls.named("ask"), 2);
     }
 
@@ -60,7 +61,7 @@ on_every_store! {
         let first = graph.thread("t").run(Plain::update()).await.unwrap();
         let again = graph.thread("t").resume().await.unwrap();
         assert_eq!((again.status, &again.interrupts), (Status::Interrupted, &first.interrupts));
-        assert_eq!(graph.thread("t").answer(&first.interrupts[0].id, "by id").resume().await.unwrap().state.said(), "pre by id end");
+        assert_eq!(graph.thread("t").answer(&first.interrupts[0].id, "by id").resume().await.unwrap().state.log_text(), "pre by id end");
     }
 
     async fn a_new_input_while_a_question_waits_is_the_callers_choice(backend: Backend) {
@@ -76,8 +77,8 @@ on_every_store! {
             panic!("{told:?}")
         };
         assert_eq!((names(nodes).as_str(), again.key.as_str()), ("ask", "q"));
-        assert_eq!(head(&graph).await.values.said(), "pre NEW pre");
-        assert_eq!(graph.thread("t").answer("q", "yes").resume().await.unwrap().state.said(), "pre NEW pre yes end");
+        assert_eq!(head(&graph).await.values.log_text(), "pre NEW pre");
+        assert_eq!(graph.thread("t").answer("q", "yes").resume().await.unwrap().state.log_text(), "pre NEW pre yes end");
     }
 
     async fn two_questions_of_one_node_are_asked_one_after_the_other(backend: Backend) {
@@ -99,7 +100,7 @@ on_every_store! {
         let stale = failed(backend.keep(make()).thread("t").answer("q1", "X").resume().await);
         let waits = &second.interrupts[0].id;
         assert_eq!(stale.to_string(), format!("SS118: no interrupt `q1` is waiting; the thread waits for `{waits}`"));
-        assert_eq!(backend.keep(make()).thread("t").answer("q2", "B").resume().await.unwrap().state.said(), "AB");
+        assert_eq!(backend.keep(make()).thread("t").answer("q2", "B").resume().await.unwrap().state.log_text(), "AB");
     }
 
     async fn answers_without_a_question_are_refused_and_change_nothing(backend: Backend) {
@@ -136,7 +137,7 @@ on_every_store! {
             let graph = backend.keep(graph.compile().unwrap());
             graph.thread(format!("t{n}")).run(Plain::update()).await.unwrap();
             let answers = Answers::new().answer("q", value.clone());
-            assert_eq!(graph.thread(format!("t{n}")).answers(answers).resume().await.unwrap().state.said(), value.to_string());
+            assert_eq!(graph.thread(format!("t{n}")).answers(answers).resume().await.unwrap().state.log_text(), value.to_string());
         }
     }
 
@@ -161,7 +162,7 @@ on_every_store! {
         );
         let waiting = head(&graph).await;
         assert_eq!((names(&waiting.next).as_str(), waiting.tasks[0].interrupts[0].key.as_str()), ("ask", "b"));
-        assert_eq!(backend.keep(make()).thread("t").answer("b", false).resume().await.unwrap().state.said(), "true false");
+        assert_eq!(backend.keep(make()).thread("t").answer("b", false).resume().await.unwrap().state.log_text(), "true false");
     }
 
     async fn a_question_shows_the_schema_of_its_answer(backend: Backend) {
@@ -189,7 +190,7 @@ on_every_store! {
         let error = failed(graph.thread("t").answer("approve", json!({ "ok": "maybe" })).resume().await);
         assert!(superstep::error::chain(&error).contains("\"maybe\""), "{error}");
         assert_eq!(head(&graph).await.tasks[0].interrupts, asked.interrupts);
-        assert_eq!(graph.thread("t").answer("approve", json!({ "ok": true })).resume().await.unwrap().state.said(), "true 0");
+        assert_eq!(graph.thread("t").answer("approve", json!({ "ok": true })).resume().await.unwrap().state.log_text(), "true 0");
     }
 
     async fn a_node_asks_again_until_the_answer_will_do(backend: Backend) {
@@ -231,7 +232,7 @@ on_every_store! {
         let graph = backend.keep(graph.compile().unwrap());
         let asked = graph.thread("t").run(Plain::update()).await.unwrap();
         assert_eq!((asked.status, asked.interrupts.len()), (Status::Interrupted, 1));
-        assert_eq!(graph.thread("t").answer("q", "yes").resume().await.unwrap().state.said(), "yes");
+        assert_eq!(graph.thread("t").answer("q", "yes").resume().await.unwrap().state.log_text(), "yes");
     }
 
     async fn two_questions_under_one_key_fail_their_node_and_a_repeated_one_counts_once(backend: Backend) {
@@ -254,7 +255,7 @@ on_every_store! {
              key `q` at the same time; give each of its questions another key"
         );
         assert_eq!(make([1, 1]).thread("t").resume().await.unwrap().interrupts.len(), 1);
-        assert_eq!(make([1, 1]).thread("t").answer("q", "R").resume().await.unwrap().state.said(), "R+R");
+        assert_eq!(make([1, 1]).thread("t").answer("q", "R").resume().await.unwrap().state.log_text(), "R+R");
     }
 
     async fn a_fork_from_before_the_question_asks_again(backend: Backend) {
@@ -264,9 +265,9 @@ on_every_store! {
         graph.thread("t").answer("q", "old").resume().await.unwrap();
         let asked = graph.thread("t").at(before).resume().await.unwrap();
         assert_eq!(asked.status, Status::Interrupted);
-        assert_eq!(graph.thread("t").answer("q", "new").resume().await.unwrap().state.said(), "pre new end");
+        assert_eq!(graph.thread("t").answer("q", "new").resume().await.unwrap().state.log_text(), "pre new end");
         let said: Vec<_> = graph.thread("t").history().states().await.unwrap();
-        assert!(said.iter().any(|snapshot| snapshot.values.said() == "pre old end"));
+        assert!(said.iter().any(|snapshot| snapshot.values.log_text() == "pre old end"));
     }
 
     async fn several_questions_are_answered_in_any_order_and_siblings_do_not_run_again(backend: Backend) {
@@ -289,7 +290,7 @@ on_every_store! {
             graph.compile().unwrap()
         };
         let asked = backend.keep(make()).thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!(places(&asked.interrupts), ["a:1.0:q", "b:1.1:q"]);
+        assert_eq!(id_prefixes(&asked.interrupts), ["a:1.0:q", "b:1.1:q"]);
         let [a, b] = ["a:1.0:q", "b:1.1:q"].map(|place| id_at(&asked.interrupts, place));
         let unclear = failed(backend.keep(make()).thread("t").answer("q", "?").resume().await);
         assert_eq!(
@@ -300,7 +301,7 @@ on_every_store! {
         let half = backend.keep(make()).thread("t").answer(&b, "B").resume().await.unwrap();
         assert_eq!((half.status, half.interrupts.len()), (Status::Interrupted, 1));
         let end = backend.keep(make()).thread("t").answer("q", "A").resume().await.unwrap();
-        assert_eq!(end.state.said(), "A B free");
+        assert_eq!(end.state.log_text(), "A B free");
         assert_eq!([calls.named("a"), calls.named("b"), calls.named("free")], [2, 2, 1]);
     }
 
@@ -318,30 +319,30 @@ on_every_store! {
         failed(backend.keep(make(false)).thread("t").answer("q", "yes").resume().await);
         let failed = head(&backend.keep(make(false))).await;
         assert_eq!(failed.tasks[0].error.as_deref(), Some("SS101: superstep 1: node `ask` failed after 1 attempt: no"));
-        assert_eq!(backend.keep(make(true)).thread("t").resume().await.unwrap().state.said(), "yes");
+        assert_eq!(backend.keep(make(true)).thread("t").resume().await.unwrap().state.log_text(), "yes");
     }
 
     async fn a_run_stops_before_and_after_breakpoints_and_passes_them_when_it_goes_on(backend: Backend) {
         let graph = backend.keep(line(&["a", "b", "c"]));
         let at_b = graph.thread("t").break_before(["b"]).run(Plain::update()).await.unwrap();
-        assert_eq!((at_b.status, at_b.interrupts.len(), at_b.state.said().as_str()), (Status::Interrupted, 0, "a"));
+        assert_eq!((at_b.status, at_b.interrupts.len(), at_b.state.log_text().as_str()), (Status::Interrupted, 0, "a"));
         assert_eq!(names(&head(&graph).await.next), "b");
         // Nobody asked, so an answer is refused as any other that nobody waits for.
         let nobody = failed(graph.thread("t").answer("q", "yes").resume().await);
         assert!(matches!(nobody, RunError::UnknownInterrupt { .. }), "{nobody}");
         let after_b = graph.thread("t").break_before(["b"]).break_after(["b"]).resume().await.unwrap();
-        assert_eq!((after_b.status, after_b.state.said().as_str()), (Status::Interrupted, "a b"));
+        assert_eq!((after_b.status, after_b.state.log_text().as_str()), (Status::Interrupted, "a b"));
         assert_eq!(names(&head(&graph).await.next), "c");
         let end = graph.thread("t").resume().await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a b c"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "a b c"));
 
         // After `a` and before `b` is one stop, and the end of the graph is none.
-        assert_eq!(graph.thread("u").break_before(["b"]).break_after(["a", "c"]).run(Plain::update()).await.unwrap().state.said(), "a");
+        assert_eq!(graph.thread("u").break_before(["b"]).break_after(["a", "c"]).run(Plain::update()).await.unwrap().state.log_text(), "a");
         assert_eq!(graph.thread("u").break_before(["b"]).break_after(["a", "c"]).resume().await.unwrap().status, Status::Completed);
 
-        assert_eq!(graph.thread("v").break_before(["*"]).run(Plain::update()).await.unwrap().state.said(), "");
-        assert_eq!(graph.thread("v").break_before(["*"]).resume().await.unwrap().state.said(), "a");
-        assert_eq!(graph.thread("v").break_before(["*"]).resume().await.unwrap().state.said(), "a b");
+        assert_eq!(graph.thread("v").break_before(["*"]).run(Plain::update()).await.unwrap().state.log_text(), "");
+        assert_eq!(graph.thread("v").break_before(["*"]).resume().await.unwrap().state.log_text(), "a");
+        assert_eq!(graph.thread("v").break_before(["*"]).resume().await.unwrap().state.log_text(), "a b");
         let unknown = failed(graph.thread("t").break_before(["nope"]).run(Plain::update()).await);
         assert!(matches!(&unknown, RunError::UnknownNode { node, .. } if node == "nope"), "{unknown}");
         assert_eq!(h(&graph).await[..1], entries(&[("loop", 3, "")]));
@@ -350,7 +351,7 @@ on_every_store! {
     async fn a_graph_has_breakpoints_of_its_own(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
-            let [a, b, c] = ["a", "b", "c"].map(|name| sayer(&mut graph, name));
+            let [a, b, c] = ["a", "b", "c"].map(|name| logging_node(&mut graph, name));
             graph.add_edge(START, a);
             graph.add_edge(a, b);
             graph.add_edge(b, c);
@@ -360,11 +361,11 @@ on_every_store! {
         };
         let graph = backend.keep(make());
         let at_b = graph.thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!((at_b.status, at_b.state.said().as_str()), (Status::Interrupted, "a"));
+        assert_eq!((at_b.status, at_b.state.log_text().as_str()), (Status::Interrupted, "a"));
         assert_eq!(names(&head(&graph).await.next), "b");
         // Beside those of the run.
-        assert_eq!(graph.thread("t").break_before(["c"]).resume().await.unwrap().state.said(), "a b");
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "a b c");
+        assert_eq!(graph.thread("t").break_before(["c"]).resume().await.unwrap().state.log_text(), "a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "a b c");
 
         // They apply also if another graph calls it.
         let outer = |sub: &CompiledGraph<Plain>| {
@@ -374,8 +375,8 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let stopped = outer(&make()).thread("outer").run(say("in")).await.unwrap();
-        assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "in"));
-        assert_eq!(outer(&make()).thread("outer").resume().await.unwrap().state.said(), "in a b c");
+        assert_eq!((stopped.status, stopped.state.log_text().as_str()), (Status::Interrupted, "in"));
+        assert_eq!(outer(&make()).thread("outer").resume().await.unwrap().state.log_text(), "in a b c");
         let nowhere = outer(&make().with_persistence(superstep::node::Persistence::Ephemeral));
         let error = failed(nowhere.thread("nowhere").run(say("in")).await);
         assert!(superstep::error::chain(&error).contains("SS154"), "{error}");
@@ -398,7 +399,7 @@ async fn an_interrupt_is_an_event_in_every_mode() {
     let graph = graph.with_checkpointer(std::sync::Arc::new(superstep::MemoryCheckpointer::new()));
     let events: Vec<_> = graph.thread("t").stream(Plain::update(), [StreamMode::Updates]).collect().await;
     let [Event::Update { .. }, Event::Interrupt(asked)] = &events[..] else { panic!("{events:?}") };
-    assert_eq!(places(std::slice::from_ref(asked)), ["ask:2.0:q"]);
+    assert_eq!(id_prefixes(std::slice::from_ref(asked)), ["ask:2.0:q"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -417,7 +418,7 @@ async fn a_question_of_a_concurrent_future_is_detected() {
                     tokio::time::sleep(Duration::from_secs(1)).await;
                     if called {
                         let state = cx.call(&asks, Plain::update()).await?;
-                        return Ok(say(&state.said()));
+                        return Ok(say(&state.log_text()));
                     }
                     Ok::<_, NodeError>(say(&cx.interrupt::<String>("q", ()).await))
                 });
@@ -431,6 +432,6 @@ async fn a_question_of_a_concurrent_future_is_detected() {
         assert_eq!((asked.status, asked.interrupts.len()), (Status::Interrupted, 1));
         let answers = Answers::new().answer("q", "yes");
         let end = graph.thread(if called { "called" } else { "t" }).answers(answers).resume().await.unwrap();
-        assert_eq!(end.state.said(), if called { "pre yes end" } else { "yes" });
+        assert_eq!(end.state.log_text(), if called { "pre yes end" } else { "yes" });
     }
 }

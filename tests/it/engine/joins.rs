@@ -5,12 +5,12 @@ use superstep::{
     WorkerRef, topology::ProblemKind,
 };
 
-use crate::support::{Plain, failed, head, names, on_every_store, say, sayer};
+use crate::support::{Plain, failed, head, logging_node, names, on_every_store, say};
 
 /// `START → (a, b)`, `b → c`; the caller wires the targets of `a` and `c`.
 fn branches(wire: impl Fn(&mut StateGraph<Plain>, NodeRef, NodeRef, NodeRef)) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
-    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| sayer(&mut graph, name));
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, a);
     graph.add_edge(START, b);
     graph.add_edge(b, c);
@@ -42,7 +42,7 @@ enum Next {
 /// `plan → b`, `plan → split ⇒ w` for each item, `j` after `b` and `w`; then `plan` again, or the end.
 fn workers_joined(items: [i64; 2], rounds: usize) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
-    let [plan, b, split, j] = ["plan", "b", "split", "j"].map(|name| sayer(&mut graph, name));
+    let [plan, b, split, j] = ["plan", "b", "split", "j"].map(|name| logging_node(&mut graph, name));
     let w = graph.add_worker("w", async |item: i64, _: Plain, cx: Cx| match item {
         0 => say(&cx.interrupt::<String>("q", "?").await),
         item => say(&item.to_string()),
@@ -67,22 +67,22 @@ fn workers_joined(items: [i64; 2], rounds: usize) -> CompiledGraph<Plain> {
 on_every_store! {
     async fn a_deferred_node_runs_when_nothing_else_is_left(backend: Backend) {
         let graph = backend.keep(branches(deferred));
-        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a b c d");
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.log_text(), "a b c d");
         let graph = backend.keep(branches(edges));
         let twice = graph.thread("u").run(Plain::update()).await.unwrap();
-        assert_eq!(twice.state.said(), "a b c d d");
+        assert_eq!(twice.state.log_text(), "a b c d d");
     }
 
     async fn a_join_runs_once_after_all_its_sources(backend: Backend) {
         let graph = backend.keep(branches(joined));
-        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a b c d");
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.log_text(), "a b c d");
         // And again in the next turn.
-        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a b c d a b c d");
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.log_text(), "a b c d a b c d");
     }
 
     async fn the_items_of_a_worker_reach_a_join_once_in_every_round(backend: Backend) {
         let end = backend.keep(workers_joined([1, 2], 3)).thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!(end.state.said(), ["plan b split 1 2 j"; 3].join(" "));
+        assert_eq!(end.state.log_text(), ["plan b split 1 2 j"; 3].join(" "));
     }
 
     /// One item is done and included; the other still waits.
@@ -90,16 +90,16 @@ on_every_store! {
         let graph = backend.keep(workers_joined([1, 0], 1));
         graph.thread("t").run(Plain::update()).await.unwrap();
         let asked = graph.thread("t").resume_with(Command::update(say("U"))).await.unwrap();
-        assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "plan b split 1 U"));
+        assert_eq!((asked.status, asked.state.log_text().as_str()), (Status::Interrupted, "plan b split 1 U"));
         let end = graph.thread("t").answer("q", "2").resume().await.unwrap();
-        assert_eq!(end.state.said(), "plan b split 1 U 2 j");
+        assert_eq!(end.state.log_text(), "plan b split 1 U 2 j");
     }
 
     async fn what_waits_is_in_the_checkpoint(backend: Backend) {
         for (wire, thread) in [(joined as fn(&mut _, _, _, _), "joined"), (deferred, "deferred")] {
             failed(backend.keep(branches(wire)).thread(thread).step_limit(1).run(Plain::update()).await);
             let end = backend.keep(branches(wire)).thread(thread).resume().await.unwrap();
-            assert_eq!(end.state.said(), "a b c d", "{thread}");
+            assert_eq!(end.state.log_text(), "a b c d", "{thread}");
         }
     }
 
@@ -111,7 +111,7 @@ on_every_store! {
         assert_eq!(names(&head(&graph).await.next), "c");
         graph.thread("t").update_as("c", say("for c")).await.unwrap();
         assert_eq!(names(&head(&graph).await.next), "d");
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "a b by hand for c d");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "a b by hand for c d");
     }
 
     async fn an_update_after_an_input_that_waits_takes_it_along(backend: Backend) {
@@ -120,7 +120,7 @@ on_every_store! {
         let first = graph.thread("t").history().checkpoints().await.unwrap().pop().unwrap();
         graph.thread("t").at(first.id).update_as("c", say("by hand")).await.unwrap();
         assert_eq!(names(&head(&graph).await.next), "a b");
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in by hand a b c d");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "in by hand a b c d");
     }
 }
 
@@ -129,14 +129,14 @@ enum Way {
     Other,
 }
 
-/// `START → (a, split)`; `j` after the nodes of `wire`. All nodes say their names.
-async fn said(wire: impl Fn(&mut StateGraph<Plain>, NodeRef, NodeRef, NodeRef)) -> String {
+/// `START → (a, split)`; `j` after the nodes of `wire`. All nodes append their names to the log.
+async fn log_of(wire: impl Fn(&mut StateGraph<Plain>, NodeRef, NodeRef, NodeRef)) -> String {
     let mut graph = StateGraph::<Plain>::new("g");
-    let [a, split, j] = ["a", "split", "j"].map(|name| sayer(&mut graph, name));
+    let [a, split, j] = ["a", "split", "j"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, a);
     graph.add_edge(START, split);
     wire(&mut graph, a, split, j);
-    graph.compile().unwrap().run(Plain::update()).await.unwrap().state.said()
+    graph.compile().unwrap().run(Plain::update()).await.unwrap().state.log_text()
 }
 
 fn worker(graph: &mut StateGraph<Plain>, name: &str) -> WorkerRef<i64> {
@@ -147,26 +147,26 @@ const NONE: [i64; 0] = [];
 
 #[tokio::test]
 async fn a_worker_that_got_no_item_has_reached_its_joins() {
-    let beside = said(|graph, a, split, j| {
+    let beside = log_of(|graph, a, split, j| {
         let w = worker(graph, "w");
         graph.add_fan_out(split, |_| NONE, w);
         graph.add_join([a, w.into()], j);
     });
     assert_eq!(beside.await, "a split j");
-    let alone = said(|graph, _, split, j| {
+    let alone = log_of(|graph, _, split, j| {
         let w = worker(graph, "w");
         graph.add_fan_out(split, |_| NONE, w);
         graph.add_join([w], j);
     });
     assert_eq!(alone.await, "a split j");
-    let from_the_start = said(|graph, a, _, j| {
+    let from_the_start = log_of(|graph, a, _, j| {
         let w = worker(graph, "w");
         graph.add_fan_out(START, |_| NONE, w);
         graph.add_join([a, w.into()], j);
     });
     assert_eq!(from_the_start.await, "a split j");
     // Without a join no node waits for it.
-    let edge = said(|graph, _, split, j| {
+    let edge = log_of(|graph, _, split, j| {
         let w = worker(graph, "w");
         graph.add_fan_out(split, |_| NONE, w);
         graph.add_edge(w, j);
@@ -177,7 +177,7 @@ async fn a_worker_that_got_no_item_has_reached_its_joins() {
 #[tokio::test]
 async fn successors_of_workers_without_items_reach_their_joins_too() {
     // The worker's own workers.
-    let nested = said(|graph, _, split, j| {
+    let nested = log_of(|graph, _, split, j| {
         let (outer, inner) = (worker(graph, "outer"), worker(graph, "inner"));
         graph.add_fan_out(split, |_| NONE, outer);
         graph.add_fan_out(outer, |_| [1], inner);
@@ -185,7 +185,7 @@ async fn successors_of_workers_without_items_reach_their_joins_too() {
     });
     assert_eq!(nested.await, "a split j");
     // Workers that existed, without workers of their own.
-    let inner_only = said(|graph, _, split, j| {
+    let inner_only = log_of(|graph, _, split, j| {
         let (outer, inner) = (worker(graph, "outer"), worker(graph, "inner"));
         graph.add_fan_out(split, |_| [1, 2], outer);
         graph.add_fan_out(outer, |_| NONE, inner);
@@ -193,15 +193,15 @@ async fn successors_of_workers_without_items_reach_their_joins_too() {
     });
     assert_eq!(inner_only.await, "a split 1 2 j");
     // Nodes after them, unless another edge leads there.
-    let behind = said(|graph, a, split, j| {
-        let (w, next) = (worker(graph, "w"), sayer(graph, "next"));
+    let behind = log_of(|graph, a, split, j| {
+        let (w, next) = (worker(graph, "w"), logging_node(graph, "next"));
         graph.add_fan_out(split, |_| NONE, w);
         graph.add_edge(w, next);
         graph.add_join([a, next], j);
     });
     assert_eq!(behind.await, "a split j");
-    let reached_otherwise = said(|graph, a, split, j| {
-        let (w, next) = (worker(graph, "w"), sayer(graph, "next"));
+    let reached_otherwise = log_of(|graph, a, split, j| {
+        let (w, next) = (worker(graph, "w"), logging_node(graph, "next"));
         graph.add_fan_out(split, |_| NONE, w);
         graph.add_edge(w, next);
         graph.add_edge(a, next);
@@ -212,14 +212,14 @@ async fn successors_of_workers_without_items_reach_their_joins_too() {
 
 #[tokio::test]
 async fn a_join_waits_for_items_that_another_node_sent() {
-    let two_splits = said(|graph, a, split, j| {
+    let two_splits = log_of(|graph, a, split, j| {
         let w = worker(graph, "w");
         graph.add_fan_out(split, |_| NONE, w);
         graph.add_fan_out(a, |_| [7], w);
         graph.add_join([w], j);
     });
     assert_eq!(two_splits.await, "a split 7 j");
-    let mixed = said(|graph, _, split, j| {
+    let mixed = log_of(|graph, _, split, j| {
         let (one, other) = (worker(graph, "one"), worker(graph, "other"));
         graph.add_fan_out(split, |_| NONE, one);
         graph.add_fan_out(split, |_| [7, 8], other);
@@ -233,7 +233,7 @@ async fn a_join_waits_for_items_that_another_node_sent() {
 async fn a_routing_node_that_sends_nothing_and_goes_nowhere_else_has_fanned_out() {
     for (goes, wanted) in [(false, "split j"), (true, "split other")] {
         let mut graph = StateGraph::<Plain>::new("g");
-        let [other, j] = ["other", "j"].map(|name| sayer(&mut graph, name));
+        let [other, j] = ["other", "j"].map(|name| logging_node(&mut graph, name));
         let w = worker(&mut graph, "w");
         let split = graph.add_routing_node("split", move |_: Plain, _: Cx| async move {
             let command = Command::<Plain, Way>::update(say("split"));
@@ -254,7 +254,7 @@ async fn a_routing_node_that_sends_nothing_and_goes_nowhere_else_has_fanned_out(
 #[test]
 fn err_a_join_of_less_than_two_nodes() {
     let mut graph = StateGraph::<Plain>::new("g");
-    let [a, b] = ["a", "b"].map(|name| sayer(&mut graph, name));
+    let [a, b] = ["a", "b"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, a);
     graph.add_join([a, a], b);
     graph.add_join([a, b], END);
@@ -272,9 +272,9 @@ fn err_a_join_of_less_than_two_nodes() {
 #[test]
 fn a_join_knows_only_nodes_of_its_graph() {
     let mut other = StateGraph::<Plain>::new("other");
-    let stranger = sayer(&mut other, "stranger");
+    let stranger = logging_node(&mut other, "stranger");
     let mut graph = StateGraph::<Plain>::new("g");
-    let [a, b] = ["a", "b"].map(|name| sayer(&mut graph, name));
+    let [a, b] = ["a", "b"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, a);
     graph.add_join([a, stranger], b);
     let first = line!() - 1;
@@ -287,7 +287,7 @@ fn a_join_knows_only_nodes_of_its_graph() {
 #[should_panic(expected = "only at a node of graph `g` can its runs stop")]
 fn a_graph_stops_only_at_nodes_of_its_own() {
     let mut other = StateGraph::<Plain>::new("other");
-    let stranger = sayer(&mut other, "stranger");
+    let stranger = logging_node(&mut other, "stranger");
     StateGraph::<Plain>::new("g").stop_before(stranger);
 }
 
@@ -298,7 +298,7 @@ async fn a_join_whose_source_is_never_reached_ends_with_the_run() {
     });
     let graph = graph.with_checkpointer(std::sync::Arc::new(superstep::MemoryCheckpointer::new()));
     let end = graph.thread("t").run(Plain::update()).await.unwrap();
-    assert_eq!(end.state.said(), "a b c");
+    assert_eq!(end.state.log_text(), "a b c");
     assert!(head(&graph).await.checkpoint.unwrap().control.arrived.is_empty());
     assert!(!matches!(graph.thread("t").resume().await, Err(RunError::Restore { .. })));
 }

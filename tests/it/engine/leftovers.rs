@@ -85,6 +85,6 @@ on_every_store! {
         plant(&from, &*store, &children[0]).await;
         refuses_and_begins_after_a_delete(store.clone(), listening(), &children).await;
         let state = listening().with_checkpointer(store).thread("t").state().await.unwrap();
-        assert_eq!(state.values.said(), "in ");
+        assert_eq!(state.values.log_text(), "in ");
     }
 }

@@ -5,7 +5,7 @@ use superstep::{
     topology::{Level, Lint, ProblemKind},
 };
 
-use crate::support::{Plain, failed, json, sayer};
+use crate::support::{Plain, failed, json, logging_node};
 
 #[derive(Route, Clone, Copy)]
 enum Two {
@@ -30,7 +30,7 @@ fn warned<S: State>(graph: &CompiledGraph<S>) -> Vec<String> {
 }
 
 fn names(graph: &mut StateGraph<Plain>, names: &[&'static str]) -> Vec<NodeRef> {
-    names.iter().map(|name| sayer(graph, name)).collect()
+    names.iter().map(|name| logging_node(graph, name)).collect()
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn a_node_whose_predecessors_end_at_different_depths_is_warned_of() {
           once after both, or defer it"
         ]
     );
-    assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a b a2 j j");
+    assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.log_text(), "a b a2 j j");
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn exclusive_routes_and_joins_do_not_run_together() {
 fn a_lint_can_be_silenced_or_made_an_error() {
     let build = |level| {
         let mut graph = StateGraph::<Plain>::new("levels");
-        let a = sayer(&mut graph, "a");
+        let a = logging_node(&mut graph, "a");
         graph.add_edge(START, a);
         graph.add_edge(a, a);
         graph.lint(Lint::Cycle, level);

@@ -28,7 +28,7 @@ fn keeping(asks: bool) -> CompiledGraph<Plain> {
     deep.add_edge(START, keep);
     let deep = deep.compile().unwrap().with_persistence(Persistence::PerNode);
     let mut mem = StateGraph::<Plain>::new("mem");
-    let kept = |deep: &Plain| say(&format!("<{}>", deep.said().replace(' ', ",")));
+    let kept = |deep: &Plain| say(&format!("<{}>", deep.log_text().replace(' ', ",")));
     let deep = mem.add_subgraph_with("deep", &deep, last, kept);
     let ask = mem.add_node("ask", move |_: Plain, cx: Cx| async move {
         if asks {
@@ -43,7 +43,7 @@ fn keeping(asks: bool) -> CompiledGraph<Plain> {
 /// `START → mem`, which says all of its memory; in parallel a node that fails until it is repaired.
 fn caller(asks: bool, repaired: &Arc<AtomicBool>) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("caller");
-    let said = |mem: &Plain| say(&format!("[{}]", mem.said().replace(' ', "_")));
+    let said = |mem: &Plain| say(&format!("[{}]", mem.log_text().replace(' ', "_")));
     let mem =
         graph.add_subgraph_with("mem", &keeping(asks), |state: &Plain| say(state.log.last().unwrap()), said);
     let other = graph.add_node_with("other", repaired.clone(), async |repaired, _: Plain, _: Cx| {
@@ -156,7 +156,7 @@ fn handled(switches: &Switches) -> CompiledGraph<Plain> {
     let mem = failing(&Arc::default());
     let n = graph.add_node_with("n", mem, async |mem, state: Plain, cx: Cx| {
         let mem = cx.call(&mem, say(state.log.last().unwrap())).await?;
-        Ok::<_, NodeError>(say(&format!("[{}]", mem.said().replace(' ', "_"))))
+        Ok::<_, NodeError>(say(&format!("[{}]", mem.log_text().replace(' ', "_"))))
     });
     let other = graph.add_node_with("other", switches.clone(), async |switches, state: Plain, _: Cx| {
         if state.log.last().unwrap() == "bad" && switches.other.load(Ordering::Relaxed) {
@@ -191,7 +191,7 @@ fn leaving(repaired: &Arc<AtomicBool>) -> CompiledGraph<Plain> {
         async |(mem, is_slow): (CompiledGraph<Plain>, Arc<Notify>), state: Plain, cx: Cx| {
             tokio::select! {
                 mem = cx.call(&mem, say(state.log.last().unwrap())) => {
-                    Ok::<_, NodeError>(say(&format!("[{}]", mem?.said().replace(' ', "_"))))
+                    Ok::<_, NodeError>(say(&format!("[{}]", mem?.log_text().replace(' ', "_"))))
                 }
                 () = is_slow.notified() => Ok(say("gone")),
             }
@@ -257,7 +257,7 @@ on_every_store! {
         let (_, b) = tell(&graph, "b", t()).await;
         let seen = async |path: &[&str]| {
             let state = graph.thread("t").subgraph::<Plain>(path.iter().copied()).state().await;
-            state.map(|state| state.values.said())
+            state.map(|state| state.values.log_text())
         };
         assert_eq!(seen(&["mem"]).await.unwrap(), "a <a> b <a,b>");
         graph.thread("t").fork(a).await.unwrap();
@@ -275,7 +275,7 @@ on_every_store! {
     async fn a_change_of_the_memory_is_on_the_branch_on_which_it_was_made(backend: Backend) {
         let graph = backend.keep(caller(false, &works()));
         let at = |checkpoint| t().at(checkpoint);
-        let seen = async || graph.thread("t").subgraph::<Plain>(["mem"]).state().await.unwrap().values.said();
+        let seen = async || graph.thread("t").subgraph::<Plain>(["mem"]).state().await.unwrap().values.log_text();
         let (_, a) = tell(&graph, "a", t()).await;
         // Another branch has the memory of the same checkpoint, and is changed before and after it goes on.
         graph.thread("t").fork(a).await.unwrap();
@@ -343,7 +343,7 @@ on_every_store! {
     async fn a_prune_changes_no_memory(backend: Backend) {
         let graph = backend.keep(caller(false, &works()));
         let (thread, memory) = (graph.thread("t"), || graph.thread("t").subgraph::<Plain>(["mem"]));
-        let seen = async || memory().state().await.unwrap().values.said();
+        let seen = async || memory().state().await.unwrap().values.log_text();
         let step = async || thread.update_as("other", Plain::update()).await.unwrap();
         let (_, a) = tell(&graph, "a", t()).await;
         step().await;
@@ -377,7 +377,7 @@ on_every_store! {
         graph.thread("t").subgraph::<Plain>(["mem"]).update(say("X")).await.unwrap();
         graph.thread("t").update_as("other", Plain::update()).await.unwrap();
         older.thread("t").prune(Retention::Last(1)).await.unwrap();
-        let seen = async || graph.thread("t").subgraph::<Plain>(["mem"]).state().await.unwrap().values.said();
+        let seen = async || graph.thread("t").subgraph::<Plain>(["mem"]).state().await.unwrap().values.log_text();
         assert_eq!(seen().await, "a <a> X");
         graph.thread("t").update_as("other", Plain::update()).await.unwrap();
         graph.thread("t").prune(Retention::Last(1)).await.unwrap();
@@ -393,7 +393,7 @@ on_every_store! {
             let ended = graph().thread(way).run(say("bad")).await;
             switches.repair();
             let end = if way == "at once" { ended } else { drop(failed(ended)); graph().thread(way).resume().await };
-            assert_eq!(end.unwrap().state.said(), "a [a] bad handled", "{way}");
+            assert_eq!(end.unwrap().state.log_text(), "a [a] bad handled", "{way}");
             let end = graph().thread(way).run(say("c")).await.unwrap();
             assert_eq!(end.state.log.last().unwrap(), "[a_c]", "{way}");
         }
@@ -415,7 +415,7 @@ on_every_store! {
                 ended.unwrap();
             }
             let end = graph().thread(way).run(say("c")).await.unwrap();
-            assert_eq!(end.state.said(), "a [a] slow gone c [a_slow_c]", "{way}");
+            assert_eq!(end.state.log_text(), "a [a] slow gone c [a_slow_c]", "{way}");
         }
     }
 
@@ -443,7 +443,7 @@ on_every_store! {
             let fails = fails.clone();
             move |made: &Plain| {
                 assert!(!fails.load(Ordering::Relaxed), "the first attempt fails after the call");
-                say(&made.said())
+                say(&made.log_text())
             }
         };
         let sub = graph.add_subgraph_with("sub", &inner, |_: &Plain| say("in"), output);
@@ -453,7 +453,7 @@ on_every_store! {
         fails.store(false, Ordering::Relaxed);
         graph.thread("t").subgraph::<Plain>(["sub"]).update(say("X")).await.unwrap();
         let end = graph.thread("t").resume().await.unwrap();
-        assert!(end.state.said().contains('X'), "{}", end.state.said());
+        assert!(end.state.log_text().contains('X'), "{}", end.state.log_text());
         let replayed = graph.thread("t").replay().run().await.unwrap();
         assert_eq!((replayed.divergence.map(|found| found.to_string()), replayed.taken), (None, 1));
     }

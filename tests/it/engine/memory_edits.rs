@@ -81,7 +81,7 @@ fn graph(is_broken: &Arc<AtomicBool>) -> CompiledGraph<Turns> {
     mem.add_edge(keep, ask);
     let mem = mem.compile().unwrap().with_persistence(Persistence::PerNode);
     let mut graph = StateGraph::<Turns>::new("caller");
-    let said = |mem: &Plain| Turns::update().words([mem.log.last().unwrap().clone()]).seen(mem.said());
+    let said = |mem: &Plain| Turns::update().words([mem.log.last().unwrap().clone()]).seen(mem.log_text());
     let mem = graph.add_subgraph_with("mem", &mem, |state: &Turns| say(&state.word), said);
     let other = graph.add_node_with("other", is_broken.clone(), async |is_broken, _: Turns, _: Cx| {
         match is_broken.load(Ordering::Relaxed) {
@@ -189,7 +189,7 @@ impl Work {
         }
         thread.update_as(AsNode::End, Turns::update().words([word.clone()])).await.unwrap();
         memory.update_as(AsNode::End, say(&word)).await.unwrap();
-        let seen = memory.state().await.unwrap().values.said();
+        let seen = memory.state().await.unwrap().values.log_text();
         thread.update_as(AsNode::End, Turns::update().seen(seen)).await.unwrap();
     }
 

@@ -20,6 +20,7 @@ mod drawings;
 mod dropped;
 mod durability;
 mod edits;
+mod erased;
 mod errors;
 mod exports;
 mod failures;

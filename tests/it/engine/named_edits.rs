@@ -10,7 +10,7 @@ use superstep::{
     START, State, StateGraph, Status, ThreadId, thread::AsNode,
 };
 
-use crate::support::{Backend, Plain, say, sayer};
+use crate::support::{Backend, Plain, logging_node, say};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -81,7 +81,7 @@ fn graph() -> CompiledGraph<Plain> {
     let x = graph.add_worker("x", async |item: i64, _: Plain, cx: Cx| done(Some(item), cx).await);
     let [plan, ask, late, early, d] = ["plan", "ask", "late", "early", "d"]
         .map(|name| graph.add_node(name, async |_: Plain, cx: Cx| done(None, cx).await));
-    let [j, z] = ["j", "z"].map(|name| sayer(&mut graph, name));
+    let [j, z] = ["j", "z"].map(|name| logging_node(&mut graph, name));
     graph.configure(d, NodeOptions::new().deferred());
     graph.add_fan_out(START, |_: &Plain| [1, 2, 3], w);
     for from in [w.into(), h] {

@@ -91,7 +91,7 @@ fn a_thousand_graphs_that_are_nodes_of_each_other_run_and_are_dropped_on_a_small
             graph = outer.compile().unwrap();
         }
         let graph = graph.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
-        assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in bottom");
+        assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.log_text(), "in bottom");
         drop(graph);
     });
 }

@@ -14,7 +14,7 @@ use superstep::{
 };
 
 use crate::support::{
-    Backend, Plain, PlainUpdate, Stuck, failed, head, names, on_every_store, say, sayer, text,
+    Backend, Plain, PlainUpdate, Stuck, failed, head, logging_node, names, on_every_store, say, text,
 };
 
 /// The external effects, with their idempotency keys.
@@ -89,17 +89,17 @@ async fn without_a_checkpointer_a_retry_does_not_do_it_again() {
     let outside = Outside::default();
     let graph = charges_and_fails(&outside);
     let end = graph.run(Plain::update()).await.unwrap();
-    assert_eq!((end.state.said().as_str(), outside.all().join(" ").as_str()), ("charge1", "charge"));
+    assert_eq!((end.state.log_text().as_str(), outside.all().join(" ").as_str()), ("charge1", "charge"));
     // Another run is another task.
     let end = graph.run(Plain::update()).await.unwrap();
-    assert_eq!((end.state.said().as_str(), outside.all().len()), ("charge2", 2));
+    assert_eq!((end.state.log_text().as_str(), outside.all().len()), ("charge2", 2));
 }
 
 on_every_store! {
     async fn a_retry_does_not_do_it_again(backend: Backend) {
         let outside = Outside::default();
         let end = backend.keep(charges_and_fails(&outside)).thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!((end.state.said().as_str(), outside.all().len()), ("charge1", 1));
+        assert_eq!((end.state.log_text().as_str(), outside.all().len()), ("charge1", 1));
         // The next turn is another task, with a key of its own.
         backend.keep(charges_and_fails(&outside)).thread("t").run(Plain::update()).await.unwrap();
         let keys = outside.keys();
@@ -127,9 +127,9 @@ on_every_store! {
         let once = [("charge".to_owned(), r#""charge1""#.into())].into();
         assert_eq!(record(&backend).await, Some(TaskRecord::Started { attempts: 0, once }));
         let found = head(&make(false)).await;
-        assert_eq!((found.tasks[0].error.as_deref(), found.values.said().as_str()), (None, "in"));
+        assert_eq!((found.tasks[0].error.as_deref(), found.values.log_text().as_str()), (None, "in"));
         stuck.crash(make(true).thread("t").resume()).await;
-        assert_eq!(make(false).thread("t").resume().await.unwrap().state.said(), "in charge1");
+        assert_eq!(make(false).thread("t").resume().await.unwrap().state.log_text(), "in charge1");
         assert_eq!(outside.all(), ["charge"]);
     }
 
@@ -153,7 +153,7 @@ on_every_store! {
         assert_eq!(make().thread("t").answer("a", "a").resume().await.unwrap().status, Status::Interrupted);
         let names: Vec<_> = once_of(record(&backend).await).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["first", "second"]);
-        assert_eq!(make().thread("t").answer("b", "b").resume().await.unwrap().state.said(), "first1 a second2 b");
+        assert_eq!(make().thread("t").answer("b", "b").resume().await.unwrap().state.log_text(), "first1 a second2 b");
         assert_eq!(outside.all(), ["first", "second"]);
     }
 
@@ -176,7 +176,7 @@ on_every_store! {
         make(true).thread("t").run(Plain::update()).await.unwrap();
         let answers = Answers::new().answer("a", "yes");
         stuck.crash(make(true).thread("t").answers(answers).resume()).await;
-        assert_eq!(make(false).thread("t").resume().await.unwrap().state.said(), "yes charge1");
+        assert_eq!(make(false).thread("t").resume().await.unwrap().state.log_text(), "yes charge1");
         assert_eq!(outside.all(), ["charge"]);
     }
 
@@ -207,7 +207,7 @@ on_every_store! {
         assert_eq!(make("cancel").thread("t").resume().await.unwrap().status, Status::Cancelled);
         assert!(matches!(record(&backend).await, Some(TaskRecord::Cancelled { once }) if once.len() == 1));
         failed(make("hang").thread("t").step_timeout(Duration::from_secs(1)).resume().await);
-        assert_eq!(make("").thread("t").resume().await.unwrap().state.said(), "charge1");
+        assert_eq!(make("").thread("t").resume().await.unwrap().state.log_text(), "charge1");
         assert_eq!(outside.all(), ["charge"]);
     }
 
@@ -257,7 +257,7 @@ on_every_store! {
             }
         }));
         let end = graph.thread("t").run(Plain::update()).await.unwrap();
-        let mut said: Vec<_> = end.state.said().split(' ').map(str::to_owned).collect();
+        let mut said: Vec<_> = end.state.log_text().split(' ').map(str::to_owned).collect();
         assert_eq!(said[0], said[1]);
         said.sort();
         assert_eq!(outside.all().len(), 2, "{said:?}");
@@ -282,7 +282,7 @@ on_every_store! {
         assert_eq!(keys.len(), 2);
         assert_ne!(keys[0], keys[1]);
         let answers = Answers::new().answer("q", true);
-        assert_eq!(make().thread("t").answers(answers).resume().await.unwrap().state.said(), "charge2");
+        assert_eq!(make().thread("t").answers(answers).resume().await.unwrap().state.log_text(), "charge2");
         assert_eq!(outside.all().len(), 2);
     }
 
@@ -302,12 +302,12 @@ on_every_store! {
                 }
             });
             graph.add_fan_out(START, |_: &Plain| 0..3_u32, worker);
-            let last = sayer(&mut graph, "last");
+            let last = logging_node(&mut graph, "last");
             graph.add_edge(worker, last);
             backend.keep(graph.compile().unwrap())
         };
         stuck.crash(make(true).thread("t").run(Plain::update())).await;
-        assert_eq!(make(false).thread("t").resume().await.unwrap().state.said(), "charge0 charge1 charge2 last");
+        assert_eq!(make(false).thread("t").resume().await.unwrap().state.log_text(), "charge0 charge1 charge2 last");
         assert_eq!(outside.all().len(), 3);
     }
 
@@ -373,7 +373,7 @@ async fn spawned_work_of_a_node_cannot_use_once() {
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
     let end = graph.run(Plain::update()).await.unwrap();
-    assert_eq!(end.state.said(), "a");
+    assert_eq!(end.state.log_text(), "a");
     let told = told.lock().unwrap().join("");
     assert!(told.starts_with("SS169: `once` was called for `late`"), "{told}");
 }
@@ -436,7 +436,7 @@ on_every_store! {
                     Ok(say(&cx.once("look", look).await?))
                 }
             }));
-            assert_eq!(graph.thread(format!("{durability:?}")).durability(durability).run(Plain::update()).await.unwrap().state.said(), "a", "{durability:?}");
+            assert_eq!(graph.thread(format!("{durability:?}")).durability(durability).run(Plain::update()).await.unwrap().state.log_text(), "a", "{durability:?}");
         }
     }
 }
@@ -460,8 +460,12 @@ fn charges_inside(outside: &Outside, levels: usize) -> CompiledGraph<Plain> {
     let mut graph = inner.compile().unwrap().with_persistence(Persistence::Ephemeral);
     for _ in 0..levels {
         let mut outer = StateGraph::<Plain>::new("outer");
-        let sub =
-            outer.add_subgraph_with("sub", &graph, |_: &Plain| Plain::update(), |it: &Plain| say(&it.said()));
+        let sub = outer.add_subgraph_with(
+            "sub",
+            &graph,
+            |_: &Plain| Plain::update(),
+            |it: &Plain| say(&it.log_text()),
+        );
         outer.add_edge(START, sub);
         graph = outer.compile().unwrap().with_persistence(Persistence::Ephemeral);
     }
@@ -485,7 +489,7 @@ on_every_store! {
             all.sort();
             assert_eq!(all, ["first1", "first2", "first3", "second1", "second2", "second3"]);
             assert_eq!((answers, end.status), (6, Status::Completed));
-            assert_eq!(end.state.said(), "first11+second16 first22+second25 first33+second34");
+            assert_eq!(end.state.log_text(), "first11+second16 first22+second25 first33+second34");
             let replayed = here().replay().run().await.unwrap();
             assert!(replayed.divergence.is_none(), "{replayed}");
             assert_eq!(outside.all().len(), 6);
@@ -526,13 +530,13 @@ async fn a_graph_without_storage_does_not_repeat_it_when_its_caller_is_retried()
                 if *attempts.lock().unwrap() < 3 {
                     Err(NodeError::new("again"))
                 } else {
-                    Ok(say(&end.said()))
+                    Ok(say(&end.log_text()))
                 }
             }
         });
         let end = graph.run(Plain::update()).await.unwrap();
         let (said, all) =
             if handled { ("charge3", "charge look charge") } else { ("charge1", "charge look") };
-        assert_eq!((end.state.said().as_str(), outside.all().join(" ").as_str()), (said, all));
+        assert_eq!((end.state.log_text().as_str(), outside.all().join(" ").as_str()), (said, all));
     }
 }

@@ -6,7 +6,8 @@ use superstep::{
 };
 
 use crate::support::{
-    Calls, Plain, entries, failed, h, head, id_at, line, line_of, names, on_every_store, places, say, sayer,
+    Calls, Plain, entries, failed, h, head, id_at, id_prefixes, line, line_of, logging_node, names,
+    on_every_store, say,
 };
 
 #[derive(State, Clone, Debug, Default)]
@@ -19,7 +20,7 @@ struct Noted {
 /// `START → a → b → c`, stopped before `b`.
 async fn stopped(graph: CompiledGraph<Plain>) -> CompiledGraph<Plain> {
     let stopped = graph.thread("t").break_before(["b"]).run(Plain::update()).await.unwrap();
-    assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "a"));
+    assert_eq!((stopped.status, stopped.state.log_text().as_str()), (Status::Interrupted, "a"));
     graph
 }
 
@@ -27,7 +28,7 @@ on_every_store! {
     async fn a_goto_from_outside_adds_to_what_was_to_run(backend: Backend) {
         let graph = stopped(backend.keep(line(&["a", "b", "c"]))).await;
         let end = graph.thread("t").resume_with(Command::new().goto("c")).await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a b c c"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "a b c c"));
         let expected = [("loop", 4, ""), ("loop", 3, "c"), ("update", 2, "b c"), ("loop", 1, "b"), ("loop", 0, "a")];
         assert_eq!(h(&graph).await[..5], entries(&expected));
     }
@@ -35,20 +36,20 @@ on_every_store! {
     async fn an_update_from_outside_comes_before_what_was_to_run(backend: Backend) {
         let graph = stopped(backend.keep(line(&["a", "b", "c"]))).await;
         let end = graph.thread("t").resume_with(Command::update(say("U"))).await.unwrap();
-        assert_eq!(end.state.said(), "a U b c");
+        assert_eq!(end.state.log_text(), "a U b c");
         assert_eq!(h(&graph).await[3..5], entries(&[("loop", 1, "b"), ("loop", 0, "a")]));
-        assert_eq!(backend.keep(line(&["a", "b", "c"])).thread("t").state().await.unwrap().values.said(), "a U b c");
+        assert_eq!(backend.keep(line(&["a", "b", "c"])).thread("t").state().await.unwrap().values.log_text(), "a U b c");
     }
 
     async fn a_finished_thread_goes_where_a_command_says(backend: Backend) {
         let graph = backend.keep(line(&["a", "b", "c"]));
         graph.thread("t").run(Plain::update()).await.unwrap();
         let end = graph.thread("t").resume_with(Command::update(say("U")).goto("c")).await.unwrap();
-        assert_eq!(end.state.said(), "a b c U c");
+        assert_eq!(end.state.log_text(), "a b c U c");
         let end = graph.thread("t").resume_with(Command::update(say("V"))).await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a b c U c V"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "a b c U c V"));
         let end = graph.thread("t").resume_with(Command::new().goto("__end__")).await.unwrap();
-        assert_eq!(end.state.said(), "a b c U c V");
+        assert_eq!(end.state.log_text(), "a b c U c V");
     }
 
     async fn a_command_without_an_update_leaves_ephemeral_values_to_the_next_superstep(backend: Backend) {
@@ -82,7 +83,7 @@ on_every_store! {
         let history = graph.thread("t").history().checkpoints().await.unwrap();
         let after_a = history.iter().find(|meta| names(&meta.control.next) == "b").unwrap().id;
         let end = graph.thread("t").at(after_a).resume_with(Command::update(say("U")).goto("c")).await.unwrap();
-        assert_eq!(end.state.said(), "a U b c c");
+        assert_eq!(end.state.log_text(), "a U b c c");
         let history = graph.thread("t").history().checkpoints().await.unwrap();
         let update = history.iter().find(|meta| meta.source.as_str() == "update").unwrap();
         assert_eq!(update.parent, Some(after_a));
@@ -91,7 +92,7 @@ on_every_store! {
     async fn a_command_that_leads_nowhere_leaves_no_trace(backend: Backend) {
         let graph = || {
             let mut graph = StateGraph::<Plain>::new("g");
-            let [a, b] = ["a", "b"].map(|name| sayer(&mut graph, name));
+            let [a, b] = ["a", "b"].map(|name| logging_node(&mut graph, name));
             let w = graph.add_worker("w", async |item: i64, _: Plain, _: Cx| say(&item.to_string()));
             graph.add_edge(START, a);
             graph.add_edge(a, b);
@@ -116,7 +117,7 @@ on_every_store! {
         assert!(matches!(&error, RunError::NoWayIn { .. }), "{error}");
         assert_eq!(h(&graph).await, before);
         let end = graph.thread("t").resume_with(Command::new().send(w, 5).send(w, 4)).await.unwrap();
-        assert_eq!(end.state.said(), "a b 5 4");
+        assert_eq!(end.state.log_text(), "a b 5 4");
     }
 
     /// Two tasks are interrupted, one is done. The command is given with one answer; the other question still
@@ -132,9 +133,9 @@ on_every_store! {
                     say(&answer)
                 })
             };
-            let b = sayer(&mut graph, "b");
+            let b = logging_node(&mut graph, "b");
             let [m, n] = ["m", "n"].map(|name| ask(&mut graph, name));
-            let (k, after) = (sayer(&mut graph, "k"), sayer(&mut graph, "a"));
+            let (k, after) = (logging_node(&mut graph, "k"), logging_node(&mut graph, "a"));
             for node in [b, m, n] {
                 graph.add_edge(START, node);
             }
@@ -143,24 +144,24 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let first = graph().thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!(places(&first.interrupts), ["m:1.1:q", "n:1.2:q"]);
+        assert_eq!(id_prefixes(&first.interrupts), ["m:1.1:q", "n:1.2:q"]);
         let answers = Answers::new().answer(id_at(&first.interrupts, "n:1.2:q"), "N");
         let second = graph().thread("t").answers(answers).resume_with(Command::update(say("U")).goto("k")).await.unwrap();
         assert_eq!((second.status, calls.all().as_str()), (Status::Interrupted, "m n n"));
         // Finished tasks are folded first, and their successors run together with the rest.
         let now = head(&graph()).await;
-        assert_eq!((names(&now.next).as_str(), now.values.said().as_str()), ("m", "b U a k N"));
+        assert_eq!((names(&now.next).as_str(), now.values.log_text().as_str()), ("m", "b U a k N"));
         assert_eq!(second.interrupts, first.interrupts[..1]);
         let answers = Answers::new().answer("q", "M");
         let end = graph().thread("t").answers(answers).resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("b U a k M N", "m n n m"));
+        assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("b U a k M N", "m n n m"));
     }
 
     async fn a_deferred_node_that_has_begun_retains_its_answers_and_effects(backend: Backend) {
         let charges = Calls::default();
         let graph = || {
             let mut graph = StateGraph::<Plain>::new("g");
-            let a = sayer(&mut graph, "a");
+            let a = logging_node(&mut graph, "a");
             let d = graph.add_node_with("d", charges.clone(), async |charges: Calls, _: Plain, cx: Cx| {
                 let charge = async |_| {
                     charges.add(&cx);
@@ -177,18 +178,18 @@ on_every_store! {
         };
         graph().thread("t").run(Plain::update()).await.unwrap();
         let end = graph().thread("t").answer("q", "A").resume_with(Command::new().goto("a")).await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a a A"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "a a A"));
         assert_eq!(charges.all(), "d");
         // Likewise for an update in the name of another node.
         let thread = |name: &str| graph().thread(name);
         thread("u").run(Plain::update()).await.unwrap();
         thread("u").update_as("__start__", say("U")).await.unwrap();
         let end = thread("u").answer("q", "A").resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), charges.all().as_str()), ("a U a A", "d d"));
+        assert_eq!((end.state.log_text().as_str(), charges.all().as_str()), ("a U a A", "d d"));
         // One that has not begun waits again.
         thread("v").break_before(["d"]).run(Plain::update()).await.unwrap();
         let asked = thread("v").resume_with(Command::new().goto("a")).await.unwrap();
-        assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "a a"));
+        assert_eq!((asked.status, asked.state.log_text().as_str()), (Status::Interrupted, "a a"));
     }
 
     async fn workers_keep_their_items_and_failures_beside_a_command(backend: Backend) {
@@ -208,7 +209,7 @@ on_every_store! {
             let p = graph.add_routing_node("p", move |_: Plain, _: Cx| async move {
                 [1, 2, 3].into_iter().fold(Command::without_routes(), |command, item| command.send(w, item))
             });
-            let b = sayer(&mut graph, "b");
+            let b = logging_node(&mut graph, "b");
             graph.add_edge(START, p);
             graph.add_edge(b, END);
             graph.add_sends(p, w);
@@ -221,7 +222,7 @@ on_every_store! {
         assert_eq!(asked.interrupts[0].question, 2);
         let answers = Answers::new().answer("q", "two");
         let end = graph.thread("t").answers(answers).resume().await.unwrap();
-        assert_eq!(end.state.said(), "1 U b two 3 4");
+        assert_eq!(end.state.log_text(), "1 U b two 3 4");
     }
 }
 

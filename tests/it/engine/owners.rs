@@ -83,7 +83,7 @@ on_every_store! {
             "SS110: thread `nobody` has no checkpoint to resume from; give it an input first"
         );
         new.thread("t").adopt().await.unwrap();
-        assert_eq!(new.thread("t").run(say("2")).await.unwrap().state.said(), "1 a b 2 a b");
+        assert_eq!(new.thread("t").run(say("2")).await.unwrap().state.log_text(), "1 a b 2 a b");
         let history = new.thread("t").history().states().await.unwrap();
         assert_eq!(history.len(), 8);
         assert!(history.iter().all(|snapshot| snapshot.graph.as_ref().unwrap().to_string() == "`new`, version `1`"));
@@ -162,7 +162,7 @@ on_every_store! {
             let mut graph = StateGraph::<Plain>::new("outer");
             let sub = graph.add_node_with("sub", inner, async |inner, _: Plain, cx: Cx| {
                 let ended = cx.call(&inner, say("in")).await?;
-                Ok::<_, superstep::NodeError>(say(&ended.said()))
+                Ok::<_, superstep::NodeError>(say(&ended.log_text()))
             });
             graph.add_edge(START, sub);
             graph.add_edge(sub, END);

@@ -10,7 +10,7 @@ use superstep::{
     START, State, StateGraph, Status, error::Panicked,
 };
 
-use crate::support::{Plain, entries, failed, h, head, line, names, on_every_store, say, sayer};
+use crate::support::{Plain, entries, failed, h, head, line, logging_node, names, on_every_store, say};
 
 fn is_panic(error: &(dyn std::error::Error + 'static), message: &str) -> bool {
     let mut error = Some(error);
@@ -39,7 +39,7 @@ fn panicking(later: bool, sibling: bool) -> CompiledGraph<Plain> {
     graph.configure(a, NodeOptions::new().retry(RetryPolicy::default()));
     graph.add_edge(START, a);
     if sibling {
-        let b = sayer(&mut graph, "b");
+        let b = logging_node(&mut graph, "b");
         graph.add_edge(START, b);
     }
     graph.compile().unwrap()
@@ -61,7 +61,7 @@ on_every_store! {
                 "{error:?}"
             );
         }
-        assert_eq!(backend.keep(line(&["a", "b"])).thread("t").resume().await.unwrap().state.said(), "a b b");
+        assert_eq!(backend.keep(line(&["a", "b"])).thread("t").resume().await.unwrap().state.log_text(), "a b b");
     }
 
     async fn a_panicking_router_is_a_failure_of_its_node(backend: Backend) {
@@ -69,10 +69,10 @@ on_every_store! {
             #[derive(Route, Clone, Copy)]
             enum Next { End }
             let mut graph = StateGraph::<Plain>::new("g");
-            let a = sayer(&mut graph, "a");
+            let a = logging_node(&mut graph, "a");
             graph.add_edge(START, a);
             let router = move |state: &Plain| {
-                assert!(!panics, "no way from {}", state.said());
+                assert!(!panics, "no way from {}", state.log_text());
                 Next::End
             };
             graph.add_conditional_edges(a, router, |_| END);
@@ -87,7 +87,7 @@ on_every_store! {
         );
         assert_eq!(names(&head(&lost).await.next), "a");
         assert_eq!(h(&lost).await, entries(&[("loop", 0, "a"), ("input", -1, "__start__")]));
-        assert_eq!(graph(false).thread("t").resume().await.unwrap().state.said(), "a");
+        assert_eq!(graph(false).thread("t").resume().await.unwrap().state.log_text(), "a");
     }
 }
 

@@ -7,14 +7,14 @@ use std::sync::{
 
 use superstep::{Command, CompiledGraph, Cx, NodeError, RunError, START, State, StateGraph, Status};
 
-use crate::support::{Plain, PlainUpdate, failed, head, names, on_every_store, say, sayer};
+use crate::support::{Plain, PlainUpdate, failed, head, logging_node, names, on_every_store, say};
 
 /// `a` and `b` write one channel, in parallel to `c` and `ask`.
 fn rivals() -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, _: Cx| Plain::update().x(1));
     let b = graph.add_node("b", async |_: Plain, _: Cx| Plain::update().x(2));
-    let c = sayer(&mut graph, "c");
+    let c = logging_node(&mut graph, "c");
     let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", "?").await));
     for node in [a, b, c, ask] {
         graph.add_edge(START, node);
@@ -56,7 +56,7 @@ on_every_store! {
             let asked = make().thread(way).run(Plain::update()).await.unwrap();
             assert_eq!(asked.status, Status::Interrupted);
             let seen = make().thread(way).state().await.unwrap();
-            assert_eq!((seen.values.said().as_str(), seen.values.x, names(&seen.next).as_str()), ("c", 0, "a ask b"));
+            assert_eq!((seen.values.log_text().as_str(), seen.values.x, names(&seen.next).as_str()), ("c", 0, "a ask b"));
             for task in [0, 2] {
                 let error = seen.tasks[task].error.as_deref().unwrap_or_default();
                 assert!(error.starts_with("SS102: ") && seen.tasks[task].result.is_none(), "{error}");
@@ -69,7 +69,7 @@ on_every_store! {
                 make().thread(way).update(say("U")).await.unwrap();
             }
             let seen = make().thread(way).state().await.unwrap();
-            assert_eq!((seen.values.said().as_str(), seen.values.x, names(&seen.next).as_str()), ("c U", 0, "a ask b"));
+            assert_eq!((seen.values.log_text().as_str(), seen.values.x, names(&seen.next).as_str()), ("c U", 0, "a ask b"));
             let error = failed(make().thread(way).answer("q", "R").resume().await);
             assert!(is_conflict(&error), "{error}");
         }
@@ -82,7 +82,7 @@ on_every_store! {
         let seen = head(&graph).await;
         assert_eq!((seen.values.x, names(&seen.next).as_str()), (5, "a ask"));
         let end = graph.thread("t").answer("q", "R").resume().await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str(), end.state.x), (Status::Completed, "c R", 1));
+        assert_eq!((end.status, end.state.log_text().as_str(), end.state.x), (Status::Completed, "c R", 1));
     }
 
     async fn a_refused_write_beside_a_question_leaves_the_thread_open(backend: Backend) {
@@ -145,7 +145,7 @@ on_every_store! {
                 }
                 _ => drop(thread.update_as("ask", say("end")).await.unwrap()),
             }
-            let mut said = graph(say("rival")).thread(way).resume().await.unwrap().state.said();
+            let mut said = graph(say("rival")).thread(way).resume().await.unwrap().state.log_text();
             said = said.replace("end", "").replace("rival", "");
             assert_eq!((said.trim(), paid.load(Ordering::SeqCst)), ("payment1", 1), "{way}");
         }

@@ -7,7 +7,7 @@ use superstep::{
     StateGraph, Status, node::Persistence,
 };
 
-use crate::support::{Plain, failed, names, on_every_store, say, sayer};
+use crate::support::{Plain, failed, logging_node, names, on_every_store, say};
 
 /// The effects of nodes.
 #[derive(Clone, Default)]
@@ -201,7 +201,7 @@ on_every_store! {
             let mem = mem.compile().unwrap().with_persistence(Persistence::PerNode);
             let mut graph = StateGraph::<Plain>::new("g");
             let last = |state: &Plain| say(state.log.last().unwrap());
-            let mem = graph.add_subgraph_with(names.of("sub"), &mem, last, |mem: &Plain| say(&format!("[{}]", mem.said())));
+            let mem = graph.add_subgraph_with(names.of("sub"), &mem, last, |mem: &Plain| say(&format!("[{}]", mem.log_text())));
             graph.configure(mem, names.options("sub"));
             graph.add_edge(START, mem);
             backend.keep(graph.compile().unwrap())
@@ -209,13 +209,13 @@ on_every_store! {
         graph(Names::Old).thread("t").run(say("one")).await.unwrap();
         graph(Names::New).thread("t").run(say("two")).await.unwrap();
         let end = graph(Names::New).thread("t").run(say("three")).await.unwrap();
-        assert_eq!(end.state.said(), "one [one] two [one two] three [one two three]");
+        assert_eq!(end.state.log_text(), "one [one] two [one two] three [one two three]");
     }
 
     async fn a_former_name_stands_for_the_node_in_updates_and_breakpoints(backend: Backend) {
         let graph = |name: &'static str, was: &[&str]| {
             let mut graph = StateGraph::<Plain>::new("g");
-            let [a, b] = ["a", name].map(|name| sayer(&mut graph, name));
+            let [a, b] = ["a", name].map(|name| logging_node(&mut graph, name));
             let options = was.iter().fold(NodeOptions::new(), |options, name| options.was(name));
             graph.configure(b, options);
             graph.add_edge(START, a);
@@ -229,8 +229,8 @@ on_every_store! {
         assert_eq!(names(&twice().thread("t").state().await.unwrap().next), "d");
         twice().thread("t").copy_to("copy").await.unwrap();
         twice().thread("copy").update_as("b", say("by hand")).await.unwrap();
-        assert_eq!(twice().thread("copy").state().await.unwrap().values.said(), "a by hand");
-        assert_eq!(twice().thread("t").resume().await.unwrap().state.said(), "a d");
+        assert_eq!(twice().thread("copy").state().await.unwrap().values.log_text(), "a by hand");
+        assert_eq!(twice().thread("t").resume().await.unwrap().state.log_text(), "a d");
     }
 }
 
@@ -238,7 +238,7 @@ on_every_store! {
 fn a_former_name_of_two_nodes_is_refused() {
     let graph = |was: [&str; 2]| {
         let mut graph = StateGraph::<Plain>::new("g");
-        let [a, b] = ["a", "b"].map(|name| sayer(&mut graph, name));
+        let [a, b] = ["a", "b"].map(|name| logging_node(&mut graph, name));
         for (node, was) in [a, b].into_iter().zip(was) {
             graph.configure(node, NodeOptions::new().was(was));
             graph.add_edge(START, node);

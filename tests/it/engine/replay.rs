@@ -25,7 +25,7 @@ use superstep::{
     replay::{At, Divergence, DivergenceKind, Replayed},
 };
 
-use crate::support::{Plain, PlainUpdate, line, on_every_store, say, sayer};
+use crate::support::{Plain, PlainUpdate, line, logging_node, on_every_store, say};
 
 /// The number of external effects.
 #[derive(Clone, Default)]
@@ -133,7 +133,7 @@ async fn the_inbox_is_replayed_as_it_was_read() {
     graph.thread("t").run(say("in")).await.unwrap();
     graph.thread("t").post("three").await.unwrap();
     let end = graph.thread("t").run(say("in")).await.unwrap();
-    assert_eq!(end.state.said(), "in 0 in 2 in 1");
+    assert_eq!(end.state.log_text(), "in 0 in 2 in 1");
     replayed(&graph).await.assert_same();
 }
 
@@ -159,7 +159,7 @@ async fn a_changed_input_of_a_called_graph_is_reported_before_its_nodes_run() {
         let inner = line(&["inner"]);
         let graph = one(move |_, cx: Cx| {
             let inner = inner.clone();
-            async move { Ok(say(&cx.call(&inner, say(word)).await?.said())) }
+            async move { Ok(say(&cx.call(&inner, say(word)).await?.log_text())) }
         });
         graph.with_checkpointer(store.clone())
     };
@@ -189,7 +189,7 @@ on_every_store! {
         }
         graph.thread("t").run(say("all")).await.unwrap();
         let end = graph.thread("t").run(say("later").x(17)).await.unwrap();
-        assert_eq!(end.state.said(), "in None-None all Some(1)-Some(130) later Some(18)-Some(130)");
+        assert_eq!(end.state.log_text(), "in None-None all Some(1)-Some(130) later Some(18)-Some(130)");
     }
 
     async fn answers_are_given_again(backend: Backend) {
@@ -221,7 +221,7 @@ async fn joins_sends_and_commands_lead_where_they_led() {
         Right,
     }
     let mut graph = StateGraph::<Plain>::new("all");
-    let [left, right, both] = ["left", "right", "both"].map(|name| sayer(&mut graph, name));
+    let [left, right, both] = ["left", "right", "both"].map(|name| logging_node(&mut graph, name));
     let decide = graph.add_routing_node("decide", async |_: Plain, _: Cx| {
         Command::update(say("decide")).goto(Next::Left).goto(Next::Right)
     });
@@ -235,7 +235,7 @@ async fn joins_sends_and_commands_lead_where_they_led() {
     graph.add_fan_out(both, |_: &Plain| [3, 1, 2], work);
     let graph = kept(&graph.compile().unwrap());
     let end = graph.thread("t").run(say("in")).await.unwrap();
-    assert_eq!(end.state.said(), "in decide left right both 3 1 2");
+    assert_eq!(end.state.log_text(), "in decide left right both 3 1 2");
     replayed(&graph).await.assert_same();
 }
 
@@ -267,7 +267,7 @@ async fn retries_and_handlers_have_their_recorded_results() {
     graph.add_edge(handler, END);
     let graph = kept(&graph.compile().unwrap());
     let end = graph.thread("t").run(say("in")).await.unwrap();
-    assert_eq!(end.state.said(), "in attempt 3 broken at 4 1 2.0!handler.x");
+    assert_eq!(end.state.log_text(), "in attempt 3 broken at 4 1 2.0!handler.x");
     replayed(&graph).await.assert_same();
 }
 
@@ -286,7 +286,7 @@ async fn a_run_that_failed_and_was_resumed_is_one_line() {
     graph.thread("t").run(say("in")).await.unwrap_err();
     assert_eq!(replayed(&graph).await.supersteps, 1);
     let end = graph.thread("t").resume().await.unwrap();
-    assert_eq!(end.state.said(), "in 1 3");
+    assert_eq!(end.state.log_text(), "in 1 3");
     replayed(&graph).await.assert_same();
     assert_eq!(outside.times(), 3);
 }
@@ -299,16 +299,16 @@ fn nested(persistence: Persistence, outside: &Outside) -> CompiledGraph<Plain> {
         let answer: String = cx.interrupt("q", "how?").await;
         say(&format!("{answer} {times} {}", cx.rng().random_range(0..100)))
     });
-    let then = sayer(&mut inner, "then");
+    let then = logging_node(&mut inner, "then");
     inner.add_edge(START, work);
     inner.add_edge(work, then);
     let inner = inner.compile().unwrap().with_persistence(persistence);
     let mut outer = StateGraph::<Plain>::new("outer");
     let call = outer.add_node_with("call", inner, async |inner: CompiledGraph<Plain>, _: Plain, cx: Cx| {
         let end = cx.call(&inner, say("to inner")).key("k").await?;
-        Ok::<_, NodeError>(say(&end.said()))
+        Ok::<_, NodeError>(say(&end.log_text()))
     });
-    let after = sayer(&mut outer, "after");
+    let after = logging_node(&mut outer, "after");
     outer.add_edge(START, call);
     outer.add_edge(call, after);
     outer.compile().unwrap()
@@ -341,7 +341,7 @@ on_every_store! {
     async fn a_subgraph_goes_along_as_well(backend: Backend) {
         let outside = Outside::default();
         let mut outer = StateGraph::<Plain>::new("outer");
-        let [a, z] = ["a", "z"].map(|name| sayer(&mut outer, name));
+        let [a, z] = ["a", "z"].map(|name| logging_node(&mut outer, name));
         let mut inner = StateGraph::<Plain>::new("inner");
         let work = inner.add_node_with("work", outside.clone(), async |outside: Outside, _: Plain, cx: Cx| {
             say(&cx.recorded("times", async || outside.done()).await.to_string())
@@ -448,7 +448,7 @@ fn leaving(
         let node = node.clone();
         async move { Command::update(say(node(cx).await)).goto(Way::C) }
     });
-    let [b, c] = ["b", "c"].map(|name| sayer(&mut graph, name));
+    let [b, c] = ["b", "c"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, a);
     graph.add_routes(a, |way| match way {
         Way::B => b,
@@ -462,7 +462,7 @@ fn leaving(
 async fn a_node_of_a_cache_leads_where_its_command_led() {
     let graph = kept(&leaving(|_| Box::pin(async { "a" })).compile().unwrap());
     graph.thread("u").run(say("in")).await.unwrap();
-    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in a c");
+    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.log_text(), "in a c");
     graph.clear_cache();
     let whole = replayed(&graph).await;
     whole.assert_same();
@@ -527,7 +527,7 @@ async fn live_nodes_run_on_a_fork() {
     let same = graph.thread("t").replay().live(["ask"]).run().await.unwrap();
     assert_eq!((same.divergence.as_ref(), same.fork.map(|fork| fork.0)), (None, Some(head.0 + 1)));
     assert_eq!(told.times(), 1);
-    assert_eq!(graph.thread("t").state().await.unwrap().values.said(), "in 5 1");
+    assert_eq!(graph.thread("t").state().await.unwrap().values.log_text(), "in 5 1");
     replayed(&graph).await.assert_same();
 
     gives.store(6, Ordering::SeqCst);
@@ -536,5 +536,5 @@ async fn live_nodes_run_on_a_fork() {
     assert_eq!((divergence.node.as_str(), &divergence.at), ("ask", &At::Channel("log".into())));
     assert_eq!((divergence.expected, divergence.got), (json!("5"), json!("6")));
     assert_eq!(told.times(), 1);
-    assert_eq!(graph.thread("t").at(head).state().await.unwrap().values.said(), "in 5 1");
+    assert_eq!(graph.thread("t").at(head).state().await.unwrap().values.log_text(), "in 5 1");
 }

@@ -134,7 +134,7 @@ async fn a_node_that_is_too_slow_fails_at_its_time_out() {
 #[tokio::test(start_paused = true)]
 async fn a_time_out_is_retried_and_each_attempt_has_the_full_time() {
     let end = slow(RetryPolicy::default().into()).run(Plain::update()).await.unwrap();
-    assert_eq!(end.state.said(), "attempt 3");
+    assert_eq!(end.state.log_text(), "attempt 3");
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn randomness_differs_by_thread_and_is_reproducible_on_each() {
         graph.add_edge(START, a);
         let began = Instant::now();
         let end = graph.compile().unwrap().thread(thread).run(Plain::update()).await.unwrap();
-        (began.elapsed(), end.state.said())
+        (began.elapsed(), end.state.log_text())
     };
     let (ada, bob) = (run("ada").await, run("bob").await);
     assert_eq!(run("ada").await, ada);

@@ -9,7 +9,7 @@ use superstep::{
 };
 
 use crate::support::{
-    Plain, PlainUpdate, entries, failed, h, head, json, on_every_store, say, sayer, t, task, told,
+    Plain, PlainUpdate, entries, failed, h, head, json, logging_node, on_every_store, say, t, task, told,
 };
 
 /// A missing channel cannot be written in Rust at all; `crates/macros` has the compile-fail cases. The
@@ -63,7 +63,7 @@ on_every_store! {
         let error = failed(graph.thread("t").run(say("in")).await);
         for graph in [graph, backend.keep(rivals())] {
             let head = head(&graph).await;
-            assert_eq!((head.values.said().as_str(), head.values.x), ("in", 0));
+            assert_eq!((head.values.log_text().as_str(), head.values.x), ("in", 0));
             let tasks: Vec<_> = head.tasks.iter().map(task).collect();
             let refused = |node: &str| (node.to_owned(), json(&()), error.to_string());
             assert_eq!(tasks, [refused("a"), refused("b")]);
@@ -71,12 +71,12 @@ on_every_store! {
 
         let mut graph = StateGraph::<Plain>::new("g");
         let a = graph.add_node("a", async |_: Plain, _: Cx| Plain::update().x(1));
-        let b = sayer(&mut graph, "b");
+        let b = logging_node(&mut graph, "b");
         graph.add_edge(START, a);
         graph.add_edge(START, b);
         let graph = backend.keep(graph.compile().unwrap());
         let end = graph.thread("t").resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), end.state.x), ("in b", 1));
+        assert_eq!((end.state.log_text().as_str(), end.state.x), ("in b", 1));
     }
 
     async fn all_writers_of_a_conflict_run_again(backend: Backend) {
@@ -95,14 +95,14 @@ on_every_store! {
         };
         failed(all(false).thread("t").run(Plain::update()).await);
         let end = all(true).thread("t").resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), end.state.x), ("b c old", 1));
+        assert_eq!((end.state.log_text().as_str(), end.state.x), ("b c old", 1));
     }
 }
 
 #[tokio::test]
 async fn a_conflict_of_two_tasks_of_a_worker_names_the_worker() {
     let mut graph = StateGraph::<Plain>::new("g");
-    let p = sayer(&mut graph, "p");
+    let p = logging_node(&mut graph, "p");
     let w = graph.add_worker("w", async |item: i64, _: Plain, _: Cx| Plain::update().x(item));
     graph.add_edge(START, p);
     graph.add_fan_out(p, |_| [1_i64, 2], w);
@@ -117,7 +117,7 @@ async fn a_conflict_of_two_tasks_of_a_worker_names_the_worker() {
 #[tokio::test(start_paused = true)]
 async fn writes_fold_in_name_order_and_updates_are_emitted_in_completion_order() {
     let mut graph = StateGraph::<Plain>::new("g");
-    let b = sayer(&mut graph, "b");
+    let b = logging_node(&mut graph, "b");
     let a = graph.add_node("a", async |_: Plain, cx: Cx| {
         cx.sleep(std::time::Duration::from_millis(100)).await;
         say("a")
@@ -376,7 +376,7 @@ on_every_store! {
         let graph = backend.keep(graph.compile().unwrap());
         graph.thread("t").run(Plain::update().x(7)).await.unwrap();
         let end = graph.thread("t").run(Plain::update().log([""; 0])).await.unwrap();
-        assert_eq!((end.state.said().as_str(), end.state.x), ("x=7 x=7", 7));
+        assert_eq!((end.state.log_text().as_str(), end.state.x), ("x=7 x=7", 7));
     }
 }
 

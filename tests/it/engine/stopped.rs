@@ -20,7 +20,7 @@ use superstep::{
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 use tokio::{runtime::Builder, task::yield_now};
 
-use crate::support::{Calls, Plain, PlainUpdate, failed, head, names, on_every_store, say, sayer};
+use crate::support::{Calls, Plain, PlainUpdate, failed, head, logging_node, names, on_every_store, say};
 
 type First = fn(Cx) -> BoxFuture<'static, Result<PlainUpdate, NodeError>>;
 
@@ -57,7 +57,7 @@ fn routed(calls: &Calls, by_router: bool, repaired: bool) -> CompiledGraph<Plain
         let result = if repaired { Ok(say("a")) } else { Err(NodeError::new("down").fatal()) };
         async { result }
     });
-    let t = sayer(&mut graph, "t");
+    let t = logging_node(&mut graph, "t");
     let log = calls.clone();
     if by_router {
         let b = graph.add_node("b", move |_: Plain, cx: Cx| {
@@ -98,10 +98,10 @@ on_every_store! {
         let graph = backend.keep(beside(&calls, |_| Box::pin(async { Err(NodeError::new(std::fmt::Error).fatal()) })));
         failed(graph.thread("t").run(say("in")).await);
         let stopped = head(&graph).await;
-        assert_eq!((stopped.values.said().as_str(), calls.all().as_str()), ("in b c d", "a b c d"));
+        assert_eq!((stopped.values.log_text().as_str(), calls.all().as_str()), ("in b c d", "a b c d"));
         let graph = backend.keep(beside(&calls, |_| Box::pin(async { Ok(say("a")) })));
         let end = graph.thread("t").resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in a b c d", "a b c d a"));
+        assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("in a b c d", "a b c d a"));
     }
 
     async fn what_was_over_when_a_run_was_cancelled_does_not_run_again(backend: Backend) {
@@ -111,11 +111,11 @@ on_every_store! {
             Box::pin(std::future::pending())
         }));
         let stopped = graph.thread("t").run(say("in")).await.unwrap();
-        assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Cancelled, "in b c d"));
-        assert_eq!(head(&graph).await.values.said(), "in b c d");
+        assert_eq!((stopped.status, stopped.state.log_text().as_str()), (Status::Cancelled, "in b c d"));
+        assert_eq!(head(&graph).await.values.log_text(), "in b c d");
         let graph = backend.keep(beside(&calls, |_| Box::pin(async { Ok(say("a")) })));
         let end = graph.thread("t").resume().await.unwrap();
-        assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in a b c d", "a b c d a"));
+        assert_eq!((end.state.log_text().as_str(), calls.all().as_str()), ("in a b c d", "a b c d a"));
     }
 
     async fn a_result_without_a_route_that_was_over_at_a_stop_runs_again(backend: Backend) {
@@ -127,7 +127,7 @@ on_every_store! {
             let stopped = make(true).thread(&*thread).state().await.unwrap();
             let shown: Vec<_> = stopped.tasks.iter().map(|task| (task.node.as_str(), task.error.as_deref().unwrap())).collect();
             assert_eq!(shown, [("a", "SS101: superstep 1: node `a` failed after 1 attempt: down"), ("b", "cancelled")]);
-            assert_eq!(make(true).thread(&*thread).resume().await.unwrap().state.said(), "in a b t");
+            assert_eq!(make(true).thread(&*thread).resume().await.unwrap().state.log_text(), "in a b t");
             assert_eq!(calls.all(), "a b a b");
         }
     }
@@ -163,7 +163,7 @@ on_every_store! {
             assert_eq!((task.interrupts.len(), &task.error), (1, &None));
             repaired.store(true, Ordering::SeqCst);
             let end = graph.thread(asks).answer("k", true).resume().await.unwrap();
-            assert_eq!(end.state.said(), if asks == "a" { "in true fine" } else { "in fine true" });
+            assert_eq!(end.state.log_text(), if asks == "a" { "in true fine" } else { "in fine true" });
         }
     }
 
@@ -215,7 +215,7 @@ on_every_store! {
             assert_eq!(stopped.tasks[1].error.as_deref(), Some("again"));
             repaired.store(true, Ordering::SeqCst);
             let ended = graph.thread(&*thread).resume().await;
-            let shown = ended.map_or_else(|error| error.to_string(), |end| end.state.said());
+            let shown = ended.map_or_else(|error| error.to_string(), |end| end.state.log_text());
             assert!(shown.replace('`', "").contains(said), "{shown}");
             assert_eq!(calls.all(), ran);
         }
@@ -229,12 +229,12 @@ on_every_store! {
         });
         let graph = backend.keep(beside(&calls, ask));
         let waits = graph.thread("t").run(say("in")).await.unwrap();
-        assert_eq!((waits.status, waits.state.said().as_str()), (Status::Interrupted, "in b c d"));
+        assert_eq!((waits.status, waits.state.log_text().as_str()), (Status::Interrupted, "in b c d"));
         assert_eq!(waits.state, head(&graph).await.values);
         // A run that only looks finds the same.
         let waits = graph.thread("t").resume().await.unwrap();
         assert_eq!(waits.state, head(&graph).await.values);
-        assert_eq!(graph.thread("t").answer("ok", true).resume().await.unwrap().state.said(), "in a b c d");
+        assert_eq!(graph.thread("t").answer("ok", true).resume().await.unwrap().state.log_text(), "in a b c d");
     }
 
     async fn the_state_of_a_run_that_a_graph_inside_drained_is_that_of_its_thread(backend: Backend) {
@@ -244,21 +244,21 @@ on_every_store! {
                 cx.drain("bye");
                 say("stop")
             });
-            let after = sayer(&mut inner, "after");
+            let after = logging_node(&mut inner, "after");
             inner.add_edge(START, stop);
             inner.add_edge(stop, after);
             let inner = inner.compile().unwrap().with_persistence(persistence);
             let mut graph = StateGraph::<Plain>::new("g");
-            let inner = graph.add_subgraph_with("inner", &inner, |_: &Plain| Plain::update(), |it: &Plain| say(&it.said()));
-            let quick = sayer(&mut graph, "quick");
+            let inner = graph.add_subgraph_with("inner", &inner, |_: &Plain| Plain::update(), |it: &Plain| say(&it.log_text()));
+            let quick = logging_node(&mut graph, "quick");
             graph.add_edge(START, inner);
             graph.add_edge(START, quick);
             let graph = backend.keep(graph.compile().unwrap());
             let stopped = graph.thread(nth.to_string()).run(say("in")).await.unwrap();
-            assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Drained, "in quick"));
+            assert_eq!((stopped.status, stopped.state.log_text().as_str()), (Status::Drained, "in quick"));
             let found = graph.thread(nth.to_string()).state().await.unwrap();
             assert_eq!((found.values, names(&found.next).as_str()), (stopped.state, "inner"));
-            assert_eq!(graph.thread(nth.to_string()).resume().await.unwrap().state.said(), "in stop after quick");
+            assert_eq!(graph.thread(nth.to_string()).resume().await.unwrap().state.log_text(), "in stop after quick");
         }
     }
 
@@ -286,7 +286,7 @@ on_every_store! {
         assert_eq!(told, [r#"a asks "a?""#, r#"c asks "c?""#, "b is done"]);
         let waits = stream.outcome().await.unwrap();
         let keys: Vec<_> = waits.interrupts.iter().map(|asked| asked.key.as_str()).collect();
-        assert_eq!((keys, waits.state.said().as_str()), (vec!["a", "c"], "in b"));
+        assert_eq!((keys, waits.state.log_text().as_str()), (vec!["a", "c"], "in b"));
     }
 }
 
@@ -383,7 +383,7 @@ fn waiting_on_a_runtime_without_timers_is_an_error() {
             assert_eq!(chain(&failed(graph.configured(config).run(say("in")).await)), text);
         }
         let end = one(quick(), fine).run(say("in")).await.unwrap();
-        assert_eq!(end.state.said(), "in a");
+        assert_eq!(end.state.log_text(), "in a");
     });
 }
 

@@ -19,7 +19,7 @@ use superstep::{
     thread::Drain,
 };
 
-use crate::support::{Backend, Plain, say, sayer};
+use crate::support::{Backend, Plain, logging_node, say};
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -206,7 +206,7 @@ impl Case {
             });
             graph.configure(h, options(timeout_ms));
         }
-        let end = sayer(&mut graph, "end");
+        let end = logging_node(&mut graph, "end");
         graph.configure(end, NodeOptions::new().deferred());
         let count = self.items.len();
         graph.add_fan_out(START, move |_: &Plain| 0..count, w);
@@ -247,7 +247,7 @@ impl Case {
             assert_eq!(ended.state, stored, "{:?}", ended.status);
             if ended.status == Status::Completed {
                 let said: Vec<String> = (0..self.items.len()).map(|item| item.to_string()).collect();
-                assert_eq!(stored.said(), [&said[..], &["end".to_owned()]].concat().join(" "));
+                assert_eq!(stored.log_text(), [&said[..], &["end".to_owned()]].concat().join(" "));
                 let replayed = graph.thread("t").replay().run().await.unwrap();
                 assert!(replayed.divergence.is_none(), "{replayed}");
                 return;
@@ -319,7 +319,7 @@ fn calling(called: CompiledGraph<Plain>, is_wide: bool) -> CompiledGraph<Plain> 
     let mut graph = StateGraph::<Plain>::new("calling");
     let c = graph.add_node_with("c", called, async |called, _: Plain, cx: Cx| {
         let end: Plain = cx.call(&called, Plain::update()).await?;
-        Ok::<_, NodeError>(say(&end.said()))
+        Ok::<_, NodeError>(say(&end.log_text()))
     });
     graph.add_edge(START, c);
     if is_wide {
@@ -337,7 +337,7 @@ async fn an_effect_that_was_not_stored_yet_is_not_repeated_after_an_update_of_it
         let (world, backend) = (World::default(), Backend::memory());
         let graph = |fails: bool| {
             let mut sub = StateGraph::<Plain>::new("sub");
-            let [x, y] = ["x", "y"].map(|name| sayer(&mut sub, name));
+            let [x, y] = ["x", "y"].map(|name| logging_node(&mut sub, name));
             let pays = sub.add_node_with("pays", world.clone(), async |world: World, _: Plain, cx: Cx| {
                 wait(10).await;
                 let pay = async |_| Ok::<_, NodeError>(world.count("pay"));
@@ -394,7 +394,7 @@ async fn no_node_of_a_called_graph_runs_after_the_end_of_the_run() {
         // The effect would end at the moment at which the time of the superstep is over.
         let stopped = graph.thread("t").step_timeout(Duration::from_millis(10)).run(Plain::update()).await;
         is_expected(&stopped.unwrap_err());
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "paid");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "paid");
         assert_eq!(world.count("once pay"), 2, "it was done once before");
     }
 }

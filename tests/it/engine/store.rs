@@ -118,7 +118,7 @@ in_every_store! {
         let graph = graph.compile().unwrap().with_store(store);
         for (thread, expected) in [("one", "0"), ("two", "1"), ("three", "2")] {
             let run = graph.thread(thread).run(Plain::update()).await.unwrap();
-            assert_eq!(run.state.said(), expected);
+            assert_eq!(run.state.log_text(), expected);
         }
     }
 }

@@ -10,7 +10,7 @@ use superstep::{
     CompiledGraph, Cx, END, Event, NodeError, Route, RunOptions, START, State, StateGraph, StreamMode,
 };
 
-use crate::support::{Plain, Stuck, head, line, names, on_every_store, say, sayer, t, told};
+use crate::support::{Plain, Stuck, head, line, logging_node, names, on_every_store, say, t, told};
 
 /// The modes without messages and debug events, which `stream_modes` tests.
 const COMBINED: [StreamMode; 5] =
@@ -24,7 +24,7 @@ fn chatty() -> CompiledGraph<Plain> {
         cx.emit("progress", 2);
         say("w")
     });
-    let z = sayer(&mut graph, "z");
+    let z = logging_node(&mut graph, "z");
     graph.add_edge(START, w);
     graph.add_edge(w, z);
     graph.add_edge(z, END);
@@ -59,7 +59,7 @@ on_every_store! {
     async fn a_consumer_that_leaves_stops_the_run_and_a_resume_finishes_it(backend: Backend) {
         let stuck = Stuck::default();
         let mut graph = StateGraph::<Plain>::new("line");
-        let a = sayer(&mut graph, "a");
+        let a = logging_node(&mut graph, "a");
         let b = graph.add_node_with("b", stuck, async |stuck: Stuck, _: Plain, _: Cx| stuck.here().await);
         graph.add_edge(START, a);
         graph.add_edge(a, b);
@@ -71,7 +71,7 @@ on_every_store! {
 
         let graph = backend.keep(line(&["a", "b"]));
         assert_eq!(names(&head(&graph).await.next), "b");
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "in a b");
     }
 
     async fn a_resumed_run_tells_what_it_runs_itself(backend: Backend) {
@@ -88,7 +88,7 @@ async fn without_a_mode_a_stream_ends_without_events_and_has_an_outcome() {
     let mut stream = chatty().stream(say("in"), []);
     assert!(stream.next().await.is_none());
     assert!(stream.next().await.is_none(), "and stays at its end");
-    assert_eq!(stream.outcome().await.unwrap().state.said(), "in w z");
+    assert_eq!(stream.outcome().await.unwrap().state.log_text(), "in w z");
 }
 
 #[derive(State, Clone, Debug, Default)]

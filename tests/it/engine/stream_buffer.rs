@@ -234,7 +234,7 @@ on_every_store! {
     async fn a_stream_that_is_dropped_leaves_its_thread_free_at_once(backend: Backend) {
         let stuck = Stuck::default();
         let mut graph = StateGraph::<Plain>::new("line");
-        let a = crate::support::sayer(&mut graph, "a");
+        let a = crate::support::logging_node(&mut graph, "a");
         let b = graph.add_node_with("b", stuck.clone(), async |stuck: Stuck, _: Plain, _: Cx| stuck.here().await);
         graph.add_edge(START, a);
         graph.add_edge(a, b);
@@ -246,7 +246,7 @@ on_every_store! {
 
         let graph = backend.keep(line(&["a", "b"]));
         let end = graph.thread("t").resume().await.unwrap();
-        assert_eq!(end.state.said(), "in a b");
+        assert_eq!(end.state.log_text(), "in a b");
     }
 
     async fn a_stream_that_is_not_polled_runs_nothing(backend: Backend) {
@@ -256,7 +256,7 @@ on_every_store! {
         tokio::task::yield_now().await;
         assert_eq!(head(&graph).await.checkpoint, None);
         assert_eq!(names(&head(&graph).await.next), "");
-        assert_eq!(stream.outcome().await.unwrap().state.said(), "in a");
+        assert_eq!(stream.outcome().await.unwrap().state.log_text(), "in a");
     }
 }
 
@@ -275,7 +275,7 @@ fn a_stream_that_is_dropped_on_another_thread_leaves_its_thread_free_at_once() {
                 let mut stream = graph.thread(turn).stream(say("in"), [StreamMode::Updates]);
                 assert!(stream.next().await.is_some());
                 drop(stream);
-                assert_eq!(graph.thread(turn).resume().await.unwrap().state.said(), "in a b c d e f");
+                assert_eq!(graph.thread(turn).resume().await.unwrap().state.log_text(), "in a b c d e f");
             }
         });
     }
@@ -312,14 +312,14 @@ async fn events_imply_that_their_data_is_stored() {
         let event = stream.next().await.unwrap();
         match &event {
             Event::Update { node: updated, .. } => assert_eq!(updated.as_str(), node),
-            Event::Values { state, .. } => assert_eq!((state.said().as_str(), ""), (said, node)),
+            Event::Values { state, .. } => assert_eq!((state.log_text().as_str(), ""), (said, node)),
             other => panic!("{other:?}"),
         }
         let head = head(&graph).await;
-        assert_eq!((head.values.said().as_str(), names(&head.next).as_str()), (said, next), "{event:?}");
+        assert_eq!((head.values.log_text().as_str(), names(&head.next).as_str()), (said, next), "{event:?}");
     }
     drop(stream);
-    assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b c");
+    assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "in a b c");
 }
 
 /// A value that cannot be cloned after it is armed.

@@ -24,7 +24,7 @@ fn writer() -> CompiledGraph<Plain> {
         cx.emit_full_message("whole", "World");
         say("w")
     });
-    let z = crate::support::sayer(&mut graph, "z");
+    let z = crate::support::logging_node(&mut graph, "z");
     graph.add_edge(START, w);
     graph.add_edge(w, z);
     graph.add_edge(z, END);
@@ -94,8 +94,8 @@ on_every_store! {
 
     async fn updates_and_values_have_the_requested_channels(backend: Backend) {
         let mut graph = StateGraph::<Plain>::new("g");
-        let a = crate::support::sayer(&mut graph, "a");
-        let b = crate::support::sayer(&mut graph, "b");
+        let a = crate::support::logging_node(&mut graph, "a");
+        let b = crate::support::logging_node(&mut graph, "b");
         let x = graph.add_node("x", async |_: Plain, _| say("x").x(7));
         graph.add_edge(START, a);
         graph.add_edge(a, b);
@@ -120,7 +120,7 @@ on_every_store! {
                 json!({"step": 3, "values": {"x": 7}}),
             ]
         );
-        assert_eq!(stream.outcome().await.unwrap().state.said(), "in a b x", "the run itself is as it was");
+        assert_eq!(stream.outcome().await.unwrap().state.log_text(), "in a b x", "the run itself is as it was");
     }
 
     async fn an_unknown_channel_is_refused_before_anything_is_stored(backend: Backend) {

@@ -11,7 +11,9 @@ use superstep::{
     START, State, StateGraph, Status, ThreadId, call::Seen, node::Persistence,
 };
 
-use crate::support::{Backend, Calls, Plain, failed, head, id_at, line, names, on_every_store, places, say};
+use crate::support::{
+    Backend, Calls, Plain, failed, head, id_at, id_prefixes, line, names, on_every_store, say,
+};
 
 #[derive(Route, Clone, Copy)]
 enum Loop {
@@ -77,8 +79,8 @@ on_every_store! {
         let calls = Calls::default();
         let make = || backend.keep(parent(&calls, &asking(&calls)));
         let asked = make().thread("t").run(say("in")).await.unwrap();
-        assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "in p"));
-        assert_eq!(places(&asked.interrupts), ["sub:2.0/s2:2.0:q"]);
+        assert_eq!((asked.status, asked.state.log_text().as_str()), (Status::Interrupted, "in p"));
+        assert_eq!(id_prefixes(&asked.interrupts), ["sub:2.0/s2:2.0:q"]);
         let [interrupt] = &asked.interrupts[..] else { panic!("one question") };
         assert_eq!((interrupt.node.as_str(), interrupt.key.as_str()), ("s2", "q"));
         assert_eq!(interrupt.question, json!("sub?"));
@@ -89,7 +91,7 @@ on_every_store! {
         // Another process.
         let end = make().thread("t").answer("q", "R").resume().await.unwrap();
         // What was there before is not folded twice.
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p s1 R"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "in p s1 R"));
         assert_eq!(calls.all(), "p s1 s2 s2");
         let sub = backend.open().history(&ThreadId::from("t\u{1f}sub:0@3"), Default::default()).await.unwrap();
         let main = backend.open().history(&"t".into(), Default::default()).await.unwrap();
@@ -105,11 +107,11 @@ on_every_store! {
             let p = graph.add_node_with("p", with, async |(sub, seen): With, _: Plain, cx: Cx| {
                 let watch = move |told: Seen<'_, Plain>| {
                     seen.lock().unwrap().push(match told {
-                        Seen::State(state) => state.said(),
+                        Seen::State(state) => state.log_text(),
                         told => format!("{told:?}"),
                     });
                 };
-                Ok::<_, NodeError>(say(&cx.call(&sub, say("in")).watch(watch).await?.said()))
+                Ok::<_, NodeError>(say(&cx.call(&sub, say("in")).watch(watch).await?.log_text()))
             });
             graph.add_edge(START, p);
             backend.keep(graph.compile().unwrap())
@@ -119,7 +121,7 @@ on_every_store! {
         assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), ["in", "in s1", "Waits"]);
         // It goes on with what it had.
         let end = make().thread("t").answer("q", "R").resume().await.unwrap();
-        assert_eq!(end.state.said(), "in s1 R");
+        assert_eq!(end.state.log_text(), "in s1 R");
         assert_eq!(*seen.lock().unwrap(), ["in s1", "in s1 R"]);
     }
 
@@ -132,17 +134,17 @@ on_every_store! {
                 calls.add(&cx);
                 let ended: Plain = cx.call(&sub, say("begin")).key("k").await?;
                 let again: String = cx.interrupt("after", ()).await;
-                Ok::<_, NodeError>(say(&format!("{} {again}", ended.said())))
+                Ok::<_, NodeError>(say(&format!("{} {again}", ended.log_text())))
             });
             graph.add_edge(START, node);
             backend.keep(graph.compile().unwrap())
         };
         let asked = make().thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!(places(&asked.interrupts), ["node:1.0:k/s2:2.0:q"]);
+        assert_eq!(id_prefixes(&asked.interrupts), ["node:1.0:k/s2:2.0:q"]);
         let asked = make().thread("t").answer(id_at(&asked.interrupts, "node:1.0:k/s2:2.0:q"), "R").resume().await.unwrap();
-        assert_eq!(places(&asked.interrupts), ["node:1.0:after"]);
+        assert_eq!(id_prefixes(&asked.interrupts), ["node:1.0:after"]);
         let end = make().thread("t").answer("after", "E").resume().await.unwrap();
-        assert_eq!(end.state.said(), "begin s1 R E");
+        assert_eq!(end.state.log_text(), "begin s1 R E");
         assert_eq!(calls.all(), "node s1 s2 node s2 node");
     }
 
@@ -178,9 +180,9 @@ on_every_store! {
         let calls = Calls::default();
         let make = || backend.keep(parent(&calls, &asking(&calls).with_persistence(Persistence::Ephemeral)));
         let asked = make().thread("t").run(say("in")).await.unwrap();
-        assert_eq!(places(&asked.interrupts), ["sub:2.0/s2:2.0:q"]);
+        assert_eq!(id_prefixes(&asked.interrupts), ["sub:2.0/s2:2.0:q"]);
         let end = make().thread("t").answer("q", "R").resume().await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p s1 R"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "in p s1 R"));
         assert_eq!(calls.all(), "p s1 s2 s1 s2");
         assert_eq!(children(&backend).await, [""; 0]);
     }
@@ -220,7 +222,7 @@ on_every_store! {
             backend.keep(outer.compile().unwrap())
         };
         let asked = make().thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!(places(&asked.interrupts), ["mid:2.0/inner:2.0/i2:2.0:more"]);
+        assert_eq!(id_prefixes(&asked.interrupts), ["mid:2.0/inner:2.0/i2:2.0:more"]);
         assert_eq!(calls.all(), "o1 m1 i1 i2");
         let end = make().thread("t").answer(id_at(&asked.interrupts, "mid:2.0/inner:2.0/i2:2.0:more"), 5).resume().await.unwrap();
         assert_eq!((end.status, end.state.x), (Status::Completed, 6));
@@ -239,11 +241,11 @@ on_every_store! {
                 "SS120: superstep 2: the answer to `q` does not have the type that node `s2` expects: \
                  invalid type: integer `7`, expected a string; answer it again"
             );
-            assert_eq!(places(&head(&make()).await.tasks[0].interrupts), ["sub:2.0/s2:2.0:q"]);
+            assert_eq!(id_prefixes(&head(&make()).await.tasks[0].interrupts), ["sub:2.0/s2:2.0:q"]);
             let stale = failed(make().thread("t").answer("s2:2.0:q", "R").resume().await);
             assert!(matches!(stale, RunError::UnknownInterrupt { .. }), "{stale}");
             let end = make().thread("t").answer("q", "R").resume().await.unwrap();
-            assert_eq!(end.state.said(), "in p s1 R");
+            assert_eq!(end.state.log_text(), "in p s1 R");
         }
     }
 
@@ -259,7 +261,7 @@ on_every_store! {
                 sub.add_edge(START, ask);
                 sub.add_conditional_edges(
                     ask,
-                    |state: &Plain| if state.said().ends_with("42") { Loop::Enough } else { Loop::Again },
+                    |state: &Plain| if state.log_text().ends_with("42") { Loop::Enough } else { Loop::Again },
                     |route| match route {
                         Loop::Again => ask,
                         Loop::Enough => END,
@@ -270,13 +272,13 @@ on_every_store! {
             };
             let mut run = make().thread("t").run(Plain::update()).await.unwrap();
             for (step, answered) in (1..).zip(["abc", "x", "42"]) {
-                assert_eq!(places(&run.interrupts), [format!("sub:2.0/ask:{step}.0:age")]);
+                assert_eq!(id_prefixes(&run.interrupts), [format!("sub:2.0/ask:{step}.0:age")]);
                 // Without an answer it is asked again, and not answered with the one before.
                 let again = make().thread("t").resume().await.unwrap();
                 assert_eq!(again.interrupts, run.interrupts);
                 run = make().thread("t").answer("age", answered).resume().await.unwrap();
             }
-            assert_eq!((run.status, run.state.said().as_str()), (Status::Completed, "p abc x 42"));
+            assert_eq!((run.status, run.state.log_text().as_str()), (Status::Completed, "p abc x 42"));
         }
     }
 
@@ -305,7 +307,7 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let asked = make().thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!(places(&asked.interrupts), ["w:1.0/a:1.0:a", "w:1.0/b:1.1:b", "w:1.1/a:1.0:a", "w:1.1/b:1.1:b"]);
+        assert_eq!(id_prefixes(&asked.interrupts), ["w:1.0/a:1.0:a", "w:1.0/b:1.1:b", "w:1.1/a:1.0:a", "w:1.1/b:1.1:b"]);
         let ambiguous = failed(make().thread("t").answer("a", "?").resume().await);
         assert_eq!(
             ambiguous.to_string(),
@@ -319,11 +321,11 @@ on_every_store! {
             .answer(id_at(&asked.interrupts, "w:1.0/b:1.1:b"), "0b")
             .answer(id_at(&asked.interrupts, "w:1.1/a:1.0:a"), "1a");
         let asked = make().thread("t").answers(both).resume().await.unwrap();
-        assert_eq!(places(&asked.interrupts), ["w:1.0/a:1.0:a", "w:1.1/b:1.1:b"]);
+        assert_eq!(id_prefixes(&asked.interrupts), ["w:1.0/a:1.0:a", "w:1.1/b:1.1:b"]);
         let asked = make().thread("t").answer(id_at(&asked.interrupts, "w:1.1/b:1.1:b"), "1b").resume().await.unwrap();
-        assert_eq!(places(&asked.interrupts), ["w:1.0/a:1.0:a"]);
+        assert_eq!(id_prefixes(&asked.interrupts), ["w:1.0/a:1.0:a"]);
         let end = make().thread("t").answer("a", "0a").resume().await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "0a+0b 1a+1b"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "0a+0b 1a+1b"));
         // Only the answered task ran again.
         assert_eq!((calls.named("a"), calls.named("b")), (4, 4));
     }
@@ -337,17 +339,17 @@ on_every_store! {
                 let left = cx.call(&sub, Plain::update()).key("left").into_future();
                 let right = cx.call(&sub, say("r")).key("right").into_future();
                 let (left, right): (Plain, Plain) = futures::try_join!(left, right)?;
-                Ok::<_, NodeError>(say(&format!("{} {}", left.said(), right.said())))
+                Ok::<_, NodeError>(say(&format!("{} {}", left.log_text(), right.log_text())))
             });
             graph.add_edge(START, node);
             backend.keep(graph.compile().unwrap())
         };
         let asked = make().thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!(places(&asked.interrupts), ["node:1.0:left/s2:2.0:q", "node:1.0:right/s2:2.0:q"]);
+        assert_eq!(id_prefixes(&asked.interrupts), ["node:1.0:left/s2:2.0:q", "node:1.0:right/s2:2.0:q"]);
         let asked = make().thread("t").answer(id_at(&asked.interrupts, "node:1.0:right/s2:2.0:q"), "R").resume().await.unwrap();
-        assert_eq!(places(&asked.interrupts), ["node:1.0:left/s2:2.0:q"]);
+        assert_eq!(id_prefixes(&asked.interrupts), ["node:1.0:left/s2:2.0:q"]);
         let end = make().thread("t").answer("q", "L").resume().await.unwrap();
-        assert_eq!(end.state.said(), "s1 L r s1 R");
+        assert_eq!(end.state.log_text(), "s1 L r s1 R");
         assert_eq!(calls.named("s1"), 2);
     }
 
@@ -394,7 +396,7 @@ async fn a_thread_named_like_that_of_a_subgraph_is_refused() {
 async fn a_subgraph_works_without_a_checkpointer() {
     let calls = Calls::default();
     let graph = parent(&calls, &line(&["a", "b"]));
-    assert_eq!(graph.run(say("in")).await.unwrap().state.said(), "in p a b");
+    assert_eq!(graph.run(say("in")).await.unwrap().state.log_text(), "in p a b");
     let error = failed(parent(&calls, &asking(&calls)).run(say("in")).await);
     assert!(matches!(error, RunError::NowhereToWait { .. }), "{error}");
 }
@@ -416,11 +418,11 @@ async fn an_error_handler_calls_under_the_key_of_the_node_that_failed() {
         Ok::<_, NodeError>(say("a"))
     });
     graph.add_error_handler_with(a, "h", inner, async |inner, _: NodeFailure, _: Plain, cx: Cx| {
-        Ok::<_, NodeError>(say(&cx.call(&inner, Plain::update().x(1)).await?.said()))
+        Ok::<_, NodeError>(say(&cx.call(&inner, Plain::update().x(1)).await?.log_text()))
     });
     graph.add_edge(START, a);
     let graph = Backend::memory().keep(graph.compile().unwrap());
-    assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "fine");
+    assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.log_text(), "fine");
     let ids = ids.lock().unwrap().clone();
     assert_eq!(ids.len(), 2);
     assert_ne!(ids[0], ids[1]);
@@ -447,5 +449,5 @@ async fn a_question_of_a_timed_out_attempt_is_not_repeated_by_its_error_handler(
     });
     graph.add_edge(START, a);
     let end = Backend::memory().keep(graph.compile().unwrap()).thread("t").run(say("in")).await.unwrap();
-    assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in h"));
+    assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "in h"));
 }

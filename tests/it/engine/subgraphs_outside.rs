@@ -9,7 +9,8 @@ use superstep::{
 
 use super::subgraphs::{Inner, InnerUpdate, asking, parent};
 use crate::support::{
-    Calls, Plain, PlainUpdate, Stuck, failed, head, line, names, on_every_store, places, say, sayer, t,
+    Calls, Plain, PlainUpdate, Stuck, failed, head, id_prefixes, line, logging_node, names, on_every_store,
+    say, t,
 };
 
 /// Formats an event as `(path) what node`.
@@ -34,7 +35,7 @@ enum Next {
 fn left(sub: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("parent");
     let sub = graph.add_routing_subgraph::<Next>("sub", sub);
-    let (p2, p3) = (sayer(&mut graph, "p2"), sayer(&mut graph, "p3"));
+    let (p2, p3) = (logging_node(&mut graph, "p2"), logging_node(&mut graph, "p3"));
     graph.add_edge(START, sub);
     graph.add_edge(sub, p3);
     graph.add_routes(sub, |Next::P2| p2);
@@ -43,11 +44,11 @@ fn left(sub: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
 
 fn leaving(calls: &Calls) -> CompiledGraph<Plain> {
     let mut sub = StateGraph::<Plain>::new("sub");
-    let i1 = sayer(&mut sub, "i1");
+    let i1 = logging_node(&mut sub, "i1");
     let i2 =
         sub.add_node_with("i2", calls.clone(), async |calls: Calls, state: Plain, cx: Cx| -> PlainUpdate {
             calls.add(&cx);
-            if state.said().contains("stay") {
+            if state.log_text().contains("stay") {
                 return say("stayed");
             }
             cx.leave(Command::<Plain, Next>::update(say("fromsub")).goto(Next::P2)).await
@@ -75,8 +76,8 @@ on_every_store! {
         let graph = backend.keep(parent(&Calls::default(), &asking(&Calls::default())));
         graph.thread("t").run(say("in")).await.unwrap();
         let sub = graph.thread("t").subgraph::<Plain>(["sub"]).state().await.unwrap();
-        assert_eq!((sub.values.said().as_str(), names(&sub.next).as_str()), ("in p s1", "s2"));
-        assert_eq!(places(&sub.tasks[0].interrupts), ["s2:2.0:q"]);
+        assert_eq!((sub.values.log_text().as_str(), names(&sub.next).as_str()), ("in p s1", "s2"));
+        assert_eq!(id_prefixes(&sub.tasks[0].interrupts), ["s2:2.0:q"]);
         let [child] = &head(&graph).await.tasks[0].subgraphs[..] else { panic!("one subgraph") };
         assert_eq!(child.to_string(), "t/sub:0@3");
         let refused = |path: &'static [&str]| {
@@ -94,7 +95,7 @@ on_every_store! {
         let wrong = failed(graph.thread("t").subgraph::<Inner>(["sub"]).state().await).to_string();
         assert_eq!(wrong, "SS155: graph `parent` has no stored subgraph `sub`: its state is of another type");
         let sub = |at: u64| graph.thread("t").at(CheckpointId(at)).subgraph::<Plain>(["sub"]);
-        assert_eq!(sub(3).state().await.unwrap().values.said(), "in p s1");
+        assert_eq!(sub(3).state().await.unwrap().values.log_text(), "in p s1");
         let only = "SS155: graph `parent` has no stored subgraph `sub`: it is found at the head of the thread only, not `at` \
                     another checkpoint";
         assert_eq!(failed(sub(2).state().await).to_string(), only);
@@ -114,12 +115,12 @@ on_every_store! {
         graph.thread("t").run(say("in")).await.unwrap();
         graph.thread("t").subgraph::<Plain>(["sub"]).update_as("s2", say("EDIT")).await.unwrap();
         let sub = graph.thread("t").subgraph::<Plain>(["sub"]).state().await.unwrap();
-        assert_eq!((sub.values.said().as_str(), names(&sub.next).as_str()), ("in p s1 EDIT", ""));
+        assert_eq!((sub.values.log_text().as_str(), names(&sub.next).as_str()), ("in p s1 EDIT", ""));
         assert_eq!(head(&graph).await.tasks[0].interrupts, []);
         let late = failed(graph.thread("t").answer("q", "R").resume().await);
         assert!(matches!(late, RunError::UnknownInterrupt { .. }), "{late}");
         let end = graph.thread("t").resume().await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p s1 EDIT"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "in p s1 EDIT"));
         assert_eq!(calls.all(), "p s1 s2");
     }
 
@@ -128,9 +129,9 @@ on_every_store! {
         let graph = backend.keep(left(&leaving(&calls)));
         let end = graph.thread("t").run(say("in")).await.unwrap();
         // What the subgraph wrote before is not merged; the plain edge is followed beside the command.
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in fromsub p2 p3"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "in fromsub p2 p3"));
         let end = graph.thread("u").run(say("stay")).await.unwrap();
-        assert_eq!(end.state.said(), "stay i1 stayed p3");
+        assert_eq!(end.state.log_text(), "stay i1 stayed p3");
     }
 
     async fn a_node_leaves_a_graph_with_its_own_state_with_a_command_for_the_caller(backend: Backend) {
@@ -150,7 +151,7 @@ on_every_store! {
             |state: &Plain| Inner::update().said(["in"]).x(state.x),
             |sub: &Inner| Plain::update().log(sub.said.iter().cloned()),
         );
-        let (p2, p3) = (sayer(&mut graph, "p2"), sayer(&mut graph, "p3"));
+        let (p2, p3) = (logging_node(&mut graph, "p2"), logging_node(&mut graph, "p3"));
         graph.add_edge(START, sub);
         graph.add_edge(sub, p3);
         graph.add_routes(sub, |Next::P2| p2);
@@ -163,16 +164,16 @@ on_every_store! {
     async fn a_command_reaches_the_next_graph_only(backend: Backend) {
         let mut mid = StateGraph::<Plain>::new("mid");
         let sub = mid.add_routing_subgraph::<Next>("sub", &leaving(&Calls::default()));
-        let m2 = sayer(&mut mid, "m2");
+        let m2 = logging_node(&mut mid, "m2");
         mid.add_edge(START, sub);
         mid.add_routes(sub, |Next::P2| m2);
         let mut outer = StateGraph::<Plain>::new("outer");
         let mid = outer.add_subgraph("mid", &mid.compile().unwrap());
-        let o = sayer(&mut outer, "o");
+        let o = logging_node(&mut outer, "o");
         outer.add_edge(START, mid);
         outer.add_edge(mid, o);
         let outer = backend.keep(outer.compile().unwrap());
-        assert_eq!(outer.thread("t").run(say("in")).await.unwrap().state.said(), "in fromsub m2 o");
+        assert_eq!(outer.thread("t").run(say("in")).await.unwrap().state.log_text(), "in fromsub m2 o");
     }
 
     async fn a_command_without_a_receiver_is_an_error(backend: Backend) {
@@ -200,11 +201,11 @@ on_every_store! {
         let unknown = failed(graph.configured(stop("sub/x")).run(say("in")).await);
         assert!(matches!(unknown, RunError::UnknownNode { .. }), "{unknown}");
         let stopped = graph.configured(stop("sub/b")).run(say("in")).await.unwrap();
-        assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "in p"));
+        assert_eq!((stopped.status, stopped.state.log_text().as_str()), (Status::Interrupted, "in p"));
         let sub = graph.thread("t").subgraph::<Plain>(["sub"]).state().await.unwrap();
-        assert_eq!((sub.values.said().as_str(), names(&sub.next).as_str()), ("in p a", "b"));
+        assert_eq!((sub.values.log_text().as_str(), names(&sub.next).as_str()), ("in p a", "b"));
         let end = graph.configured(stop("sub/b")).resume().await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p a b"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "in p a b"));
         let nowhere = parent(&calls, &line(&["a", "b"]).with_persistence(Persistence::Ephemeral));
         let config = stop("sub/b").thread("u");
         let error = failed(backend.keep(nowhere).configured(config).run(say("in")).await);
@@ -238,9 +239,9 @@ on_every_store! {
         };
         let (ended, ()) = tokio::join!(run, stop);
         let ended = ended.unwrap();
-        assert_eq!((ended.status, ended.state.said().as_str()), (Status::Cancelled, "in p"));
+        assert_eq!((ended.status, ended.state.log_text().as_str()), (Status::Cancelled, "in p"));
         assert_eq!(head(&graph).await.tasks[0].error.as_deref(), Some("cancelled"));
-        assert_eq!(make(None).thread("t").resume().await.unwrap().state.said(), "in p a b");
+        assert_eq!(make(None).thread("t").resume().await.unwrap().state.log_text(), "in p a b");
         assert_eq!(calls.all(), "p a");
     }
 
@@ -253,14 +254,14 @@ on_every_store! {
                 cx.drain("enough");
                 say("a")
             });
-            let b = sayer(&mut sub, "b");
+            let b = logging_node(&mut sub, "b");
             sub.add_edge(START, a);
             sub.add_edge(a, b);
             backend.keep(parent(&calls, &sub.compile().unwrap()))
         };
         let drained = make().thread("t").run(say("in")).await.unwrap();
         assert_eq!((drained.status, drained.drained.as_deref()), (Status::Drained, Some("enough")));
-        assert_eq!(make().thread("t").resume().await.unwrap().state.said(), "in p a b");
+        assert_eq!(make().thread("t").resume().await.unwrap().state.log_text(), "in p a b");
         assert_eq!(calls.all(), "p a");
     }
 
@@ -285,7 +286,7 @@ on_every_store! {
             "SS101: superstep 2: node `sub` failed after 1 attempt: SS101: superstep 2: node `b` failed after 1 attempt: no \
              luck"
         );
-        assert_eq!(make(true).thread("t").resume().await.unwrap().state.said(), "in p a b");
+        assert_eq!(make(true).thread("t").resume().await.unwrap().state.log_text(), "in p a b");
         assert_eq!(calls.all(), "p a");
     }
 
@@ -314,7 +315,7 @@ on_every_store! {
         graph.thread("t").fork(None).await.unwrap();
         refused().await;
         graph.thread("t").resume().await.unwrap();
-        assert_eq!(graph.thread("t").answer("q", true).resume().await.unwrap().state.said(), "x7");
+        assert_eq!(graph.thread("t").answer("q", true).resume().await.unwrap().state.log_text(), "x7");
         let replayed = graph.thread("t").replay().run().await.unwrap();
         assert!(replayed.is_same(), "{replayed}");
     }
@@ -337,6 +338,6 @@ on_every_store! {
         graph.add_edge(START, node);
         graph.add_edge(node, END);
         let end = backend.keep(graph.compile().unwrap()).thread("t").run(Plain::update()).await.unwrap();
-        assert_eq!(end.state.said(), "1.0:k/1.0.m t n:0@2:k");
+        assert_eq!(end.state.log_text(), "1.0:k/1.0.m t n:0@2:k");
     }
 }

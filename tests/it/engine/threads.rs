@@ -51,10 +51,10 @@ on_every_store! {
         graph.thread("t").copy_to("copy").await.unwrap();
         assert_eq!(all(&graph, "copy").await, before);
         let end = graph.thread("copy").run(say("3")).await.unwrap();
-        assert_eq!((end.state.said().as_str(), end.checkpoint), ("1 a b 3 a b", Some(CheckpointId(14))));
+        assert_eq!((end.state.log_text().as_str(), end.checkpoint), ("1 a b 3 a b", Some(CheckpointId(14))));
         assert_eq!(all(&graph, "t").await, before);
         graph.thread("t").delete().await.unwrap();
-        assert_eq!(graph.thread("copy").resume().await.unwrap().state.said(), "1 a b 3 a b");
+        assert_eq!(graph.thread("copy").resume().await.unwrap().state.log_text(), "1 a b 3 a b");
     }
 
     async fn a_copy_does_not_take_the_place_of_a_thread(backend: Backend) {
@@ -115,7 +115,7 @@ on_every_store! {
                 graph.thread("t").at(CheckpointId(*id)).update_as("b", say("on")).await.unwrap();
             }
             assert_eq!(graph.thread("t").at(CheckpointId(10)).run(say("3"))
-                .await.unwrap().state.said(), "1 a b 3 a b");
+                .await.unwrap().state.log_text(), "1 a b 3 a b");
         }
     }
 
@@ -146,7 +146,7 @@ on_every_store! {
         assert_eq!(graph.thread("t").prune(Retention::Since(2_000)).await.unwrap(), 3);
         assert_eq!(ids(&graph).await, [9, 8, 7, 6, 5, 4]);
         assert_eq!(graph.thread("t").prune(Retention::Since(i64::MAX)).await.unwrap(), 5);
-        assert_eq!(head(&graph).await.values.said(), "1 a 2 a 3 a");
+        assert_eq!(head(&graph).await.values.log_text(), "1 a 2 a 3 a");
         assert_eq!(graph.thread("nobody").prune(Retention::Last(1)).await.unwrap(), 0);
         let error = failed(graph.thread("t").prune(Retention::Only([CheckpointId(4)].into())).await);
         assert!(matches!(error, RunError::UnknownCheckpoint { checkpoint: CheckpointId(4), .. }), "{error}");
@@ -168,7 +168,7 @@ on_every_store! {
         graph.thread("t").prune(Retention::Last(1)).await.unwrap();
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "bad ok")]));
         let repaired = backend.keep(crate::engine::failures::ok_and_bad(true, &calls));
-        assert_eq!(repaired.thread("t").resume().await.unwrap().state.said(), "in bad ok j");
+        assert_eq!(repaired.thread("t").resume().await.unwrap().state.log_text(), "in bad ok j");
         assert_eq!(calls.named("ok"), 1);
     }
 
@@ -178,7 +178,7 @@ on_every_store! {
         for input in 1..=8 {
             let end = graph.thread("t").run(say(&input.to_string())).await.unwrap();
             let stored = graph.thread("t").state().await.unwrap();
-            assert_eq!(stored.values.said(), end.state.said());
+            assert_eq!(stored.values.log_text(), end.state.log_text());
             lengths.push(ids(&graph).await.len());
         }
         // Three checkpoints each time.
@@ -187,7 +187,7 @@ on_every_store! {
         // The program starts again, and each retained checkpoint can be forked.
         let graph = backend.keep(line(&["a"])).with_retention(Retention::Last(8));
         let end = graph.thread("t").run(say("9")).await.unwrap();
-        assert_eq!(end.state.said(), "1 a 2 a 3 a 4 a 5 a 6 a 7 a 8 a 9 a");
+        assert_eq!(end.state.log_text(), "1 a 2 a 3 a 4 a 5 a 6 a 7 a 8 a 9 a");
         let oldest = *ids(&graph).await.last().unwrap();
         graph.thread("t").at(CheckpointId(oldest)).update_as("a", say("on")).await.unwrap();
     }
@@ -195,10 +195,10 @@ on_every_store! {
     async fn an_input_of_one_id_is_accepted_once_also_after_a_prune(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let stopped = graph.thread("t").input_id("1").break_before(["a"]).run(say("1")).await.unwrap();
-        assert_eq!(stopped.state.said(), "1");
+        assert_eq!(stopped.state.log_text(), "1");
         for (id, said) in [("1", "1 a"), ("1", "1 a"), ("2", "1 a 2 a"), ("1", "1 a 2 a"), ("3", "1 a 2 a 3 a")] {
             let end = graph.thread("t").input_id(id).run(say(id)).await.unwrap();
-            assert_eq!(end.state.said(), said);
+            assert_eq!(end.state.log_text(), said);
         }
         let history = graph.thread("t").history().checkpoints().await.unwrap();
         assert!(history.iter().all(|meta| meta.metadata.is_empty()));
@@ -206,14 +206,14 @@ on_every_store! {
             graph.thread("t").prune(Retention::Last(last)).await.unwrap();
             for id in ["1", "2", "3"] {
                 let end = graph.thread("t").input_id(id).run(say(id)).await.unwrap();
-                assert_eq!(end.state.said(), "1 a 2 a 3 a");
+                assert_eq!(end.state.log_text(), "1 a 2 a 3 a");
             }
         }
         let end = graph.thread("t").input_id("4").run(say("4")).await.unwrap();
-        assert_eq!(end.state.said(), "1 a 2 a 3 a 4 a");
+        assert_eq!(end.state.log_text(), "1 a 2 a 3 a 4 a");
         // An id belongs to a thread.
         let end = graph.thread("other").input_id("1").run(say("1")).await.unwrap();
-        assert_eq!(end.state.said(), "1 a");
+        assert_eq!(end.state.log_text(), "1 a");
     }
 
     async fn the_id_of_an_input_outlives_its_branch(backend: Backend) {
@@ -228,7 +228,7 @@ on_every_store! {
         }
         for id in ["1", "2"] {
             let end = graph.thread("t").input_id(id).run(say(id)).await.unwrap();
-            assert_eq!(end.state.said(), "1 a 3 a");
+            assert_eq!(end.state.log_text(), "1 a 3 a");
         }
     }
 
@@ -237,11 +237,11 @@ on_every_store! {
         let first = graph.thread("t").input_id("1").run(say("1")).await.unwrap();
         let older = graph.thread("t").history().checkpoints().await.unwrap()[1].id;
         let here = graph.thread("t").at(first.checkpoint).input_id("1");
-        assert_eq!(here.run(say("1")).await.unwrap().state.said(), "1 a");
+        assert_eq!(here.run(say("1")).await.unwrap().state.log_text(), "1 a");
         assert_eq!(ids(&graph).await.len(), 3);
         // A run on another branch is another one.
-        assert_eq!(graph.thread("t").at(older).input_id("1").run(say("1")).await.unwrap().state.said(), "1 1 a");
-        assert_eq!(here.run(say("1")).await.unwrap().state.said(), "1 a 1 a");
+        assert_eq!(graph.thread("t").at(older).input_id("1").run(say("1")).await.unwrap().state.log_text(), "1 1 a");
+        assert_eq!(here.run(say("1")).await.unwrap().state.log_text(), "1 a 1 a");
     }
 
     async fn the_id_of_the_oldest_retained_input_is_retained(backend: Backend) {
@@ -265,10 +265,10 @@ on_every_store! {
             graph.thread("t").run(say(input)).await.unwrap();
         }
         let older = graph.thread("t").at(CheckpointId(3)).input_id("x");
-        assert_eq!(older.run(say("3")).await.unwrap().state.said(), "1 a 3 a");
+        assert_eq!(older.run(say("3")).await.unwrap().state.log_text(), "1 a 3 a");
         for _ in 0..2 {
             let end = graph.thread("t").input_id("x").run(say("4")).await.unwrap();
-            assert_eq!(end.state.said(), "1 a 3 a 4 a");
+            assert_eq!(end.state.log_text(), "1 a 3 a 4 a");
         }
     }
 
@@ -280,10 +280,10 @@ on_every_store! {
         let check = async |thread: &str| {
             for id in ["1", "2"] {
                 let end = graph.thread(thread).input_id(id).run(say(id)).await.unwrap();
-                assert_eq!(end.state.said(), "1 a 2 a", "{thread}");
+                assert_eq!(end.state.log_text(), "1 a 2 a", "{thread}");
             }
             let end = graph.thread(thread).input_id("3").run(say("3")).await.unwrap();
-            assert_eq!(end.state.said(), "1 a 2 a 3 a");
+            assert_eq!(end.state.log_text(), "1 a 2 a 3 a");
         };
         let store = backend.open();
         let exported = async || text::export(&*store, &"t".into(), &ExportOptions::default()).await.unwrap();
@@ -355,7 +355,7 @@ async fn a_prune_that_fails_does_not_change_the_result_of_its_run() {
     let store = std::sync::Arc::new(Wrapped(Stuck(MemoryCheckpointer::new(), true.into())));
     let graph = line(&["a"]).with_checkpointer(store.clone()).with_retention(Retention::Last(1));
     let end = graph.thread("t").run(say("1")).await.unwrap();
-    assert_eq!(end.state.said(), "1 a");
+    assert_eq!(end.state.log_text(), "1 a");
     assert_eq!(ids(&graph).await, [3, 2, 1]);
     // The next run tries again.
     store.0.1.store(false, std::sync::atomic::Ordering::Relaxed);

@@ -64,7 +64,7 @@ async fn two_attempts_are_too_slow_and_the_third_is_not() {
     };
     let options = NodeOptions::new().timeout(ms(50)).retry(RetryPolicy::default());
     let end = one(node, options).run(Plain::update()).await.unwrap();
-    assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "attempt 3"));
+    assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "attempt 3"));
     assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);
 }
 
@@ -100,7 +100,7 @@ async fn heartbeats_reset_the_idle_timeout() {
         };
         // Nobody listens, and yet an event is a sign.
         let end = one(alive, options()).run(Plain::update()).await.unwrap();
-        assert_eq!(end.state.said(), "alive");
+        assert_eq!(end.state.log_text(), "alive");
 
         let silent = move |cx: Cx| async move {
             cx.sleep(ms(30)).await;
@@ -131,7 +131,7 @@ async fn the_wait_before_another_attempt_counts_for_no_timeout() {
             starts.push((attempt, begun.elapsed().as_secs()));
         }
     }
-    assert_eq!(stream.outcome().await.unwrap().state.said(), "third");
+    assert_eq!(stream.outcome().await.unwrap().state.log_text(), "third");
     assert_eq!(starts, [(1, 0), (2, 1), (3, 2)]);
 }
 
@@ -157,7 +157,7 @@ async fn a_task_that_waits_for_another_attempt_leaves_its_place_to_others() {
     }
     let end =
         graph.compile().unwrap().without_thread().max_concurrency(1).run(Plain::update()).await.unwrap();
-    assert_eq!(end.state.said(), "a b c");
+    assert_eq!(end.state.log_text(), "a b c");
     assert_eq!(begun.elapsed(), Duration::from_secs(1));
 }
 
@@ -193,7 +193,7 @@ on_every_store! {
             "{error}"
         );
         let found = head(&graph).await;
-        assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("h", "in ok"));
+        assert_eq!((names(&found.next).as_str(), found.values.log_text().as_str()), ("h", "in ok"));
         let tasks: Vec<_> = found.tasks.iter().map(task).collect();
         let cancelled = ("h".to_owned(), json(&()), "cancelled".to_owned());
         assert_eq!(tasks, [cancelled, ("ok".to_owned(), json(&say("ok")), String::new())]);
@@ -201,7 +201,7 @@ on_every_store! {
 
         let graph = backend.keep(hanging(true, &calls));
         let end = graph.thread("t").step_timeout(ms(100)).resume().await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in h ok"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "in h ok"));
         assert_eq!(calls.all(), "h ok h");
     }
 }
@@ -220,7 +220,7 @@ async fn each_superstep_has_the_full_time_and_waits_between_attempts_count() {
     }
     let end =
         graph.compile().unwrap().without_thread().step_timeout(ms(100)).run(Plain::update()).await.unwrap();
-    assert_eq!(end.state.said(), "a b c");
+    assert_eq!(end.state.log_text(), "a b c");
 
     let fails = async |_: Cx| Err(NodeError::new("no"));
     let graph = one(fails, NodeOptions::new().retry(patient()));
@@ -273,12 +273,12 @@ async fn activity_in_a_called_graph_is_a_heartbeat() {
         let called = called.compile().unwrap();
         let call = move |cx: Cx| {
             let called = called.clone();
-            async move { Ok(say(&cx.call(&called, Plain::update()).await?.said())) }
+            async move { Ok(say(&cx.call(&called, Plain::update()).await?.log_text())) }
         };
         one(call, idle(50))
     };
     let end = calling(ms(40)).run(Plain::update()).await.unwrap();
-    assert_eq!(end.state.said(), "slow beats");
+    assert_eq!(end.state.log_text(), "slow beats");
     let error = failed(calling(ms(60)).run(Plain::update()).await);
     let out = timed_out(&error);
     assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Idle, ms(50), ms(130)));
@@ -304,7 +304,7 @@ fn sleepers(items: &'static [u64]) -> CompiledGraph<Plain> {
 #[tokio::test(start_paused = true)]
 async fn an_item_has_its_own_time_limit_and_the_others_have_that_of_the_node() {
     let end = sleepers(&[100, 49, 200]).run(Plain::update()).await.unwrap();
-    assert_eq!(end.state.said(), "100 49 200");
+    assert_eq!(end.state.log_text(), "100 49 200");
     let out = timed_out(&failed(sleepers(&[100, 51]).run(Plain::update()).await));
     assert_eq!((out.kind, out.limit), (TimeoutKind::Run, ms(50)));
     let error = failed(sleepers(&[10, 7]).run(Plain::update()).await);

@@ -26,8 +26,8 @@ on_every_store! {
             "{error}"
         );
         assert_eq!(h(&graph).await, before);
-        assert_eq!(head(&graph).await.values.said(), "1 a");
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "1 a b");
+        assert_eq!(head(&graph).await.values.log_text(), "1 a");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "1 a b");
     }
 
     async fn a_new_input_may_discard_unfinished_work_and_reports_it(backend: Backend) {
@@ -45,7 +45,7 @@ on_every_store! {
             ]
         );
         let head = head(&graph).await;
-        assert_eq!((head.values.said().as_str(), names(&head.next).as_str()), ("1 a 2 a", "b"));
+        assert_eq!((head.values.log_text().as_str(), names(&head.next).as_str()), ("1 a 2 a", "b"));
         assert_eq!(
             h(&graph).await,
             entries(&[
@@ -71,7 +71,7 @@ on_every_store! {
             ["discarded [b]", r#"update 4 a: {"log":["a"]}"#, r#"update 5 b: {"log":["b"]}"#]
         );
         // An older checkpoint begins another branch, which discards nothing.
-        assert_eq!(graph.thread("t").at(checkpoint).run(say("3")).await.unwrap().state.said(), "1 a 3 a b");
+        assert_eq!(graph.thread("t").at(checkpoint).run(say("3")).await.unwrap().state.log_text(), "1 a 3 a b");
     }
 
     async fn a_new_input_after_a_failure_is_the_same_choice(backend: Backend) {
@@ -99,13 +99,13 @@ on_every_store! {
         graph.on_discard(asks, |_, task| say(&task.did::<String>("did").unwrap_or("nothing".into())));
         let graph = backend.keep(graph.compile().unwrap());
         graph.thread("t").run(say("1")).await.unwrap();
-        assert_eq!(graph.thread("t").on_unfinished(OnUnfinished::Discard).run(say("2")).await.unwrap().state.said(), "1 did 2");
+        assert_eq!(graph.thread("t").on_unfinished(OnUnfinished::Discard).run(say("2")).await.unwrap().state.log_text(), "1 did 2");
         // A replay is given the input as it was stored.
         let replayed = graph.thread("t").replay().run().await.unwrap();
         assert!(replayed.divergence.is_none(), "{replayed}");
         // A task that has not begun did nothing.
         graph.thread("t").on_unfinished(OnUnfinished::Discard).step_limit(1).run(say("3")).await.unwrap();
-        assert_eq!(head(&graph).await.values.said(), "1 did 2 did 3");
+        assert_eq!(head(&graph).await.values.log_text(), "1 did 2 did 3");
     }
 
     async fn a_rejected_input_discards_nothing(backend: Backend) {

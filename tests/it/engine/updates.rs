@@ -6,13 +6,14 @@ use superstep::{
 };
 
 use crate::support::{
-    Calls, Plain, entries, failed, h, head, id_at, line, names, on_every_store, places, say, sayer,
+    Calls, Plain, entries, failed, h, head, id_at, id_prefixes, line, logging_node, names, on_every_store,
+    say,
 };
 
 /// `START → (left, right) → join`.
 fn side_by_side() -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("side_by_side");
-    let [left, right, join] = ["left", "right", "join"].map(|name| sayer(&mut graph, name));
+    let [left, right, join] = ["left", "right", "join"].map(|name| logging_node(&mut graph, name));
     graph.add_edge(START, left);
     graph.add_edge(START, right);
     graph.add_join([left, right], join);
@@ -52,7 +53,7 @@ on_every_store! {
         assert_eq!(h(&graph).await[..2], entries(&[("update", 2, "b"), ("loop", 1, "b")]));
         // Who made an update by hand is who ran last.
         graph.thread("t").update(say("again")).await.unwrap();
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "1 a human again b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "1 a human again b");
     }
 
     async fn if_several_ran_last_the_update_has_to_name_its_node(backend: Backend) {
@@ -67,7 +68,7 @@ on_every_store! {
         );
         assert_eq!(h(&graph).await, stored);
         graph.thread("t").update_as("left", say("u")).await.unwrap();
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "1 left right u join");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "1 left right u join");
     }
 
     async fn of_older_checkpoints_and_forks_the_node_that_ran_before_them_is_meant(backend: Backend) {
@@ -89,10 +90,10 @@ on_every_store! {
         graph.thread("t").update_as(AsNode::End, Plain::update()).await.unwrap();
         assert_eq!(h(&graph).await[..2], entries(&[("update", 2, ""), ("loop", 1, "b")]));
         let end = head(&graph).await;
-        assert_eq!((end.values.said().as_str(), end.next.len(), end.tasks.len()), ("1 a", 0, 0));
+        assert_eq!((end.values.log_text().as_str(), end.next.len(), end.tasks.len()), ("1 a", 0, 0));
         assert_eq!(graph.thread("t").resume().await.unwrap().status, Status::Completed);
         // The thread takes the next input.
-        assert_eq!(graph.thread("t").run(say("2")).await.unwrap().state.said(), "1 a 2 a b");
+        assert_eq!(graph.thread("t").run(say("2")).await.unwrap().state.log_text(), "1 a 2 a b");
     }
 
     async fn an_update_by_the_end_may_write_and_drops_what_waits_at_joins(backend: Backend) {
@@ -102,7 +103,7 @@ on_every_store! {
         assert!(!head(&graph).await.checkpoint.unwrap().control.arrived.is_empty());
         graph.thread("t").update_as("__end__", say("bye")).await.unwrap();
         let end = head(&graph).await;
-        assert_eq!((end.values.said().as_str(), end.next.len()), ("in l bye", 0));
+        assert_eq!((end.values.log_text().as_str(), end.next.len()), ("in l bye", 0));
         assert!(end.checkpoint.unwrap().control.arrived.is_empty());
     }
 
@@ -123,7 +124,7 @@ on_every_store! {
             entries(&[("update", 2, ""), ("update", 1, "join"), ("update", 0, "left right")])
         );
         let history = graph.thread("t").history().states().await.unwrap();
-        let said: Vec<_> = history.iter().map(|snapshot| snapshot.values.said()).collect();
+        let said: Vec<_> = history.iter().map(|snapshot| snapshot.values.log_text()).collect();
         assert_eq!(said, ["in R L J", "in R L", "in"]);
         let parents: Vec<_> = history.iter().map(|it| it.checkpoint.as_ref().unwrap().parent).collect();
         assert_eq!(parents, [Some(CheckpointId(2)), Some(CheckpointId(1)), None]);
@@ -131,7 +132,7 @@ on_every_store! {
         // And from an older checkpoint, on a branch of its own.
         let updates = vec![vec![(say("l"), "left".into())], vec![(say("r"), "right".into())]];
         assert_eq!(graph.thread("t").at(CheckpointId(1)).bulk_update(updates).await.unwrap(), CheckpointId(5));
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in l r join");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "in l r join");
     }
 
     async fn a_bulk_update_that_fails_stores_nothing(backend: Backend) {
@@ -175,7 +176,7 @@ on_every_store! {
                 let [one, two]: [String; 2] = [cx.interrupt("one", 1).await, cx.interrupt("two", 2).await];
                 Ok::<_, NodeError>(say(&format!("{receipt} {one} {two}")))
             });
-            let [a, b, c] = ["a", "b", "c"].map(|name| sayer(&mut graph, name));
+            let [a, b, c] = ["a", "b", "c"].map(|name| logging_node(&mut graph, name));
             graph.add_edge(START, p);
             graph.add_edge(a, b);
             graph.add_edge(a, c);
@@ -191,9 +192,9 @@ on_every_store! {
         let found = head(&graph()).await;
         assert_eq!(names(&found.next), "b c p");
         let asked: Vec<_> = found.tasks.iter().flat_map(|task| task.interrupts.clone()).collect();
-        assert_eq!(places(&asked), ["p:1.0:two"]);
+        assert_eq!(id_prefixes(&asked), ["p:1.0:two"]);
         let end = graph().thread("t").answer("two", "2").resume().await.unwrap();
-        assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "U b c a b c 7 1 2"));
+        assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "U b c a b c 7 1 2"));
         assert_eq!((calls.all().as_str(), paid.all().as_str()), ("p p p", "p"));
     }
 
@@ -201,7 +202,7 @@ on_every_store! {
         let graph = || {
             let mut graph = StateGraph::<Plain>::new("g");
             let p = graph.add_node("p", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", ()).await));
-            let a = sayer(&mut graph, "a");
+            let a = logging_node(&mut graph, "a");
             graph.add_edge(START, p);
             graph.add_edge(p, a);
             backend.keep(graph.compile().unwrap())
@@ -227,14 +228,14 @@ on_every_store! {
                         _ => Ok(say(&item.to_string())),
                     }
                 });
-                let j = sayer(&mut graph, "j");
+                let j = logging_node(&mut graph, "j");
                 graph.add_fan_out(START, |_: &Plain| [0, 2, 1], w);
                 graph.add_join([w], j);
                 backend.keep(graph.compile().unwrap())
             };
             failed(graph(true).thread(nth.to_string()).max_concurrency(1).run(Plain::update()).await);
             let before = graph(true).thread(nth.to_string()).state().await.unwrap();
-            assert_eq!((names(&before.next).as_str(), before.values.said().as_str()), ("w w", "2"));
+            assert_eq!((names(&before.next).as_str(), before.values.log_text().as_str()), ("w w", "2"));
             let asked = before.tasks[0].interrupts.clone();
             assert_eq!(asked.len(), 1);
 
@@ -245,7 +246,7 @@ on_every_store! {
             assert!(after.tasks[1].error.as_deref().is_some_and(|error| error.contains("it broke")));
             let answers = Answers::new().answer(&asked[0].id, "0");
             let end = graph(false).thread(nth.to_string()).answers(answers).resume().await.unwrap();
-            assert_eq!(end.state.said(), format!("2 {} 0 1 j", words.concat().join(" ")));
+            assert_eq!(end.state.log_text(), format!("2 {} 0 1 j", words.concat().join(" ")));
         }
     }
 
@@ -253,12 +254,12 @@ on_every_store! {
     async fn an_update_without_a_name_sends_no_item_a_second_time(backend: Backend) {
         for (nth, supersteps) in [vec![1], vec![2], vec![1, 1]].into_iter().enumerate() {
             let mut graph = StateGraph::<Plain>::new("g");
-            let split = sayer(&mut graph, "split");
+            let split = logging_node(&mut graph, "split");
             let w = graph.add_worker("w", async |item: i64, _: Plain, cx: Cx| {
                 let _: bool = cx.interrupt("pay", item).await;
                 say(&format!("paid {item}"))
             });
-            let j = sayer(&mut graph, "j");
+            let j = logging_node(&mut graph, "j");
             graph.add_edge(START, split);
             graph.add_fan_out(split, |_: &Plain| [1, 2], w);
             graph.add_join([NodeRef::from(w), split], j);
@@ -272,7 +273,7 @@ on_every_store! {
             let answers = asked.iter().fold(Answers::new(), |answers, asked| answers.answer(&asked.id, true));
             let end = graph.thread(nth.to_string()).answers(answers).resume().await.unwrap();
             let updates = "U ".repeat(supersteps.iter().sum());
-            assert_eq!(end.state.said(), format!("split {updates}paid 1 paid 2 j"));
+            assert_eq!(end.state.log_text(), format!("split {updates}paid 1 paid 2 j"));
         }
     }
 
@@ -287,7 +288,7 @@ on_every_store! {
             thread.bulk_update(vec![updates]).await.unwrap();
             assert_eq!(names(&thread.state().await.unwrap().next), "c");
             let wanted = if is_first { "a U hand c" } else { "a hand U c" };
-            assert_eq!(thread.resume().await.unwrap().state.said(), wanted);
+            assert_eq!(thread.resume().await.unwrap().state.log_text(), wanted);
         }
     }
 
@@ -296,7 +297,7 @@ on_every_store! {
         #[derive(Route, Clone, Copy)]
         enum Next { Again, End }
         let mut graph = StateGraph::<Plain>::new("g");
-        let [a, b, j] = ["a", "b", "j"].map(|name| sayer(&mut graph, name));
+        let [a, b, j] = ["a", "b", "j"].map(|name| logging_node(&mut graph, name));
         graph.add_edge(START, a);
         graph.add_edge(a, b);
         graph.add_join([a, b], j);
@@ -309,7 +310,7 @@ on_every_store! {
         let graph = backend.keep(graph.compile().unwrap());
         graph.thread("t").break_before(["j"]).run(say("in")).await.unwrap();
         graph.thread("t").update(say("U")).await.unwrap();
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b U j a b j");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "in a b U j a b j");
     }
 
     async fn an_update_in_the_name_of_a_node_with_several_tasks_has_to_be_for_all_of_them(backend: Backend) {
@@ -332,7 +333,7 @@ on_every_store! {
         assert_eq!(waiting, asked);
         let both = vec![vec![(say("U"), "w".into()), (say("V"), "w".into())]];
         graph().thread("t").bulk_update(both).await.unwrap();
-        assert_eq!(graph().thread("t").resume().await.unwrap().state.said(), "U V");
+        assert_eq!(graph().thread("t").resume().await.unwrap().state.log_text(), "U V");
     }
 
     /// The update belongs to the handler, which finished last, and not to the failed node.
@@ -342,7 +343,7 @@ on_every_store! {
             let bad = graph.add_node("bad", async |_: Plain, _: Cx| Err::<(), _>(NodeError::new("it broke")));
             let mend = graph.add_error_handler(bad, "mend", async |_: NodeFailure, _: Plain, _: Cx| say("mend"));
             let ask = graph.add_node("q", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", ()).await));
-            let [x, y] = ["x", "y"].map(|name| sayer(&mut graph, name));
+            let [x, y] = ["x", "y"].map(|name| logging_node(&mut graph, name));
             graph.add_edge(START, bad);
             graph.add_edge(START, ask);
             graph.add_edge(bad, x);
@@ -352,7 +353,7 @@ on_every_store! {
         assert_eq!(graph().thread("t").run(Plain::update()).await.unwrap().status, Status::Interrupted);
         graph().thread("t").update(say("U")).await.unwrap();
         let found = head(&graph()).await;
-        assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("q y", "mend U"));
+        assert_eq!((names(&found.next).as_str(), found.values.log_text().as_str()), ("q y", "mend U"));
     }
 
     async fn an_error_handler_keeps_its_task_until_it_had_its_turn(backend: Backend) {
@@ -366,7 +367,7 @@ on_every_store! {
             let mend = graph.add_error_handler(bad, "mend", async |_: NodeFailure, _: Plain, cx: Cx| {
                 say(&cx.interrupt::<String>("q", ()).await)
             });
-            let [a, y] = ["a", "y"].map(|name| sayer(&mut graph, name));
+            let [a, y] = ["a", "y"].map(|name| logging_node(&mut graph, name));
             graph.add_edge(START, bad);
             graph.add_edge(a, END);
             graph.add_edge(mend, y);
@@ -382,7 +383,7 @@ on_every_store! {
                 let answers = Answers::new().answer(id_at(&asked.interrupts, "mend:1.0:q"), "mended");
                 graph().thread(format!("by hand: {by_hand}")).answers(answers).resume().await.unwrap()
             };
-            assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "U mended y"));
+            assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "U mended y"));
         }
         assert_eq!(calls.all(), "bad bad");
     }
@@ -396,7 +397,7 @@ on_every_store! {
                     graph.add_fan_out(START, move |_: &Plain| [from, from + 1], w);
                 }
             }
-            let [a, b] = ["a", "b"].map(|name| sayer(&mut graph, name));
+            let [a, b] = ["a", "b"].map(|name| logging_node(&mut graph, name));
             graph.add_edge(START, a);
             graph.add_edge(a, b);
             backend.keep(graph.compile().unwrap())
@@ -404,7 +405,7 @@ on_every_store! {
         graph(false).thread("t").break_before(["gone"]).run(Plain::update()).await.unwrap();
         graph(true).thread("t").update_as("a", say("U")).await.unwrap();
         let end = graph(true).thread("t").resume().await.unwrap();
-        assert_eq!(end.state.said(), "U b 3 4");
+        assert_eq!(end.state.log_text(), "U b 3 4");
     }
     async fn items_of_a_worker_that_takes_none_any_more_are_not_ignored(backend: Backend) {
         let graph = |is_worker: bool| {
@@ -413,7 +414,7 @@ on_every_store! {
                 let w = graph.add_worker("w", async |item: Option<i64>, _: Plain, _: Cx| say(&format!("w{item:?}")));
                 graph.add_fan_out(START, |state: &Plain| vec![Some(1); state.x.try_into().unwrap()], w);
             } else {
-                let w = sayer(&mut graph, "w");
+                let w = logging_node(&mut graph, "w");
                 graph.add_edge(START, w);
             }
             backend.keep(graph.compile().unwrap())
@@ -459,7 +460,7 @@ on_every_store! {
             }
             assert_eq!(thread.resume().await.unwrap().status, Status::Interrupted);
             let end = thread.answer("q", "yes").resume().await.unwrap();
-            assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in review u yes review"));
+            assert_eq!((end.status, end.state.log_text().as_str()), (Status::Completed, "in review u yes review"));
         }
         // It is also the node that ran last on a finished thread.
         let thread = inner.thread("in a subgraph: false");
@@ -503,7 +504,7 @@ on_every_store! {
             assert_eq!((names(&now.next).as_str(), &now.tasks[0].interrupts), ("ask", &asked.interrupts));
         }
         let end = graph.thread("t").answer("q", "yes").resume().await.unwrap();
-        assert_eq!(end.state.said(), "in review end u v w yes review");
+        assert_eq!(end.state.log_text(), "in review end u v w yes review");
         graph.thread("t").update_as(AsNode::End, say("end")).await.unwrap();
         assert!(head(&graph).await.next.is_empty());
     }

@@ -1,4 +1,4 @@
-//! Approval of tool calls, and trust in stored decisions.
+//! Requests for approval of tool calls, and trust in stored decisions. `nodes/tools/decision.rs` decides.
 //!
 //! Start at [`approver::Approvals`].
 

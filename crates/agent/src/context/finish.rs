@@ -7,8 +7,8 @@ use superstep_llm::{Message, ToolSpec, calls::ArgumentCheck, wire::behind_thinki
 use crate::{
     AgentOutcome, AgentState, ReactConfig,
     config::{Finish, FinishBy, OutputMode, prompts},
+    repair::repaired_call,
     state::{AgentStateUpdate, LastAnswer, StopReason},
-    transcript::repaired_call,
 };
 
 /// The finish tool's arguments: the text for the user, and the value if it is not an object.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use superstep_graph::{Cx, ThreadId};
 use superstep_llm::{Message, Role};
 
-use crate::{AgentOutcome, AgentState, plain_name::plain, transcript::steering::is_steered};
+use crate::{AgentOutcome, AgentState, plain_name::plain, repair::steering::is_steered};
 
 /// Maximum number of bytes of the user's text, and of the reply, in a line.
 const MAX_TEXT_BYTES: usize = 32 << 10;

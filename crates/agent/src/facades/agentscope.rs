@@ -11,8 +11,8 @@ use super::facade::{Facade, FacadeError};
 use crate::{
     Agent, AgentBuilder, AgentError, AgentEvent, AgentState, ReactConfig,
     hooks::{Hooks, Printed},
+    repair::msg::Msg,
     state::AgentStateUpdate,
-    transcript::msg::Msg,
 };
 
 /// An agent with a name and its own memory: the thread of that name.

@@ -18,7 +18,7 @@ use crate::{
     Agent, AgentBuilder, AgentError, AgentState, ReactConfig,
     deps::folder,
     hooks::{HookError, ToolCheck, around::caught},
-    transcript::steering::is_steered,
+    repair::steering::is_steered,
 };
 
 /// Maximum number of characters of a tool result sent to the model.

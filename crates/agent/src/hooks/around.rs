@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_llm::{ChatModel, Message, Request, ResponseStream, Tool, ToolCx, ToolFuture};
 
-use crate::{config::prompts, state::HookFailure, transcript::msg::Msg};
+use crate::{config::prompts, repair::msg::Msg, state::HookFailure};
 
 /// The hooks before and after each step.
 ///

@@ -11,4 +11,4 @@ pub use self::{
     around::{Acting, Around, HookError, Hooked, Hooks, Printed, Steps, ToolFailure},
     tool_check::{OnToolCheck, OnToolError, ToolCheck},
 };
-pub use crate::transcript::msg::Msg;
+pub use crate::repair::msg::Msg;

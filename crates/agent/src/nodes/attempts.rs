@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use superstep_graph::Cx;
 use superstep_llm::{Delta, Usage};
 
-use crate::{AgentEvent, events::emit};
+use crate::{AgentEvent, AgentState, events::emit, state::AgentStateUpdate};
 
 /// The attempts of a call so far.
 #[derive(Default)]
@@ -86,4 +86,28 @@ impl ModelTokens {
         let model = self.model.unwrap_or_else(|| configured.to_owned());
         self.others.into_iter().chain([(model, self.usage + estimated)]).collect()
     }
+}
+
+/// Adds tokens to those of the turn, in total and by model; `main` is the model of the agent. Those by model are empty as
+/// long as only the main model was called, except for a sub-agent, whose caller cannot know that model.
+pub(super) fn with_usage(
+    update: AgentStateUpdate,
+    state: &AgentState,
+    main: &str,
+    usage: Usage,
+    by_model: Vec<(String, Usage)>,
+) -> AgentStateUpdate {
+    let update = update.usage(state.usage + usage);
+    let mut sum = state.usage_by_model.clone();
+    if sum.is_empty() {
+        if state.granted.is_none() && by_model.iter().all(|(model, _)| model == main) {
+            return update;
+        }
+        sum.insert(main.to_owned(), state.usage);
+    }
+    for (model, usage) in by_model {
+        let of_model = sum.entry(model).or_default();
+        *of_model = *of_model + usage;
+    }
+    update.usage_by_model(sum)
 }

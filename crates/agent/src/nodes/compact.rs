@@ -8,10 +8,10 @@ use superstep_llm::{Assembler, FinishReason, Message, ModelError, Request, Respo
 use tokio::task::coop::consume_budget;
 
 use super::{
+    attempts::with_usage,
     attempts::{Attempts, ModelTokens},
     budget::{expired, time_left, warned},
     fit_request::{compacted, may_summarise, newest},
-    model_call::with_usage,
     model_turn::is_guessed,
     offered::refreshed,
     recorded_response::Print,

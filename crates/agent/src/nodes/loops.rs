@@ -9,8 +9,8 @@ use crate::{
     AgentEvent, AgentState,
     config::{LoopAction, LoopRule, Repeat, prompts},
     deps::AgentDeps,
+    repair::repaired_call,
     state::ToolCallRecord,
-    transcript::repaired_call,
 };
 
 /// A loop that a rule detected.

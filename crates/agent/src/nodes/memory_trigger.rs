@@ -17,7 +17,7 @@ use crate::{
     },
     events::emit,
     plain_name::hash_of,
-    transcript::steering::is_steered,
+    repair::steering::is_steered,
 };
 
 /// Starts to store the user's message if it is a memory request, without waiting: the state is unchanged, and

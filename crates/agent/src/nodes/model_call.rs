@@ -4,16 +4,11 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use superstep_graph::Cx;
-use superstep_llm::{Assembler, Delta, ModelError, Request, Usage};
+use superstep_llm::{Assembler, Delta, ModelError, Request};
 use tokio::{task::coop::consume_budget, time::Instant};
 
-use super::{
-    attempts::Attempts,
-    chunk::Chunk,
-    progress::Progress,
-    recorded_response::{End, RecordedResponse},
-};
-use crate::{AgentEvent, AgentState, deps::AgentDeps, events::emit, state::AgentStateUpdate};
+use super::{attempts::Attempts, chunk::Chunk, progress::Progress};
+use crate::{AgentEvent, AgentState, deps::AgentDeps, events::emit};
 
 /// A call of the models, and its progress.
 #[derive(Default)]
@@ -26,8 +21,8 @@ pub(super) struct ModelCall {
     /// The current attempt has streamed something.
     pub(super) streamed: bool,
     /// A request was sent.
-    asked: bool,
-    attempts: Attempts,
+    pub(super) asked: bool,
+    pub(super) attempts: Attempts,
 }
 
 impl ModelCall {
@@ -109,48 +104,7 @@ impl ModelCall {
         1 + self.attempts.retries - u32::from(self.is_waiting())
     }
 
-    fn is_waiting(&self) -> bool {
+    pub(super) fn is_waiting(&self) -> bool {
         self.waits.is_some_and(|until| Instant::now() < until)
     }
-
-    pub(super) fn into_recorded(self, mut end: End, requests: u32, streamed: bool) -> RecordedResponse {
-        let is_stopped = matches!(end, End::Cancelled { .. } | End::OutOfTime { .. });
-        let unreported = is_stopped && self.asked && self.attempts.current.is_none() && !self.is_waiting();
-        if let End::Answered(answered) = &mut end {
-            answered.usage = self.attempts.current;
-        }
-        RecordedResponse {
-            end,
-            requests,
-            streamed,
-            tokens: self.attempts.into_tokens(),
-            unreported,
-            withheld: None,
-            warned: false,
-        }
-    }
-}
-
-/// Adds tokens to those of the turn, in total and by model; `main` is the model of the agent. Those by model are empty as
-/// long as only the main model was called, except for a sub-agent, whose caller cannot know that model.
-pub(super) fn with_usage(
-    update: AgentStateUpdate,
-    state: &AgentState,
-    main: &str,
-    usage: Usage,
-    by_model: Vec<(String, Usage)>,
-) -> AgentStateUpdate {
-    let update = update.usage(state.usage + usage);
-    let mut sum = state.usage_by_model.clone();
-    if sum.is_empty() {
-        if state.granted.is_none() && by_model.iter().all(|(model, _)| model == main) {
-            return update;
-        }
-        sum.insert(main.to_owned(), state.usage);
-    }
-    for (model, usage) in by_model {
-        let of_model = sum.entry(model).or_default();
-        *of_model = *of_model + usage;
-    }
-    update.usage_by_model(sum)
 }

@@ -7,11 +7,12 @@ use superstep_llm::{ChatModel, Message, Request, Response, ToolRegistry, Usage};
 
 use super::{
     accept_response::{self, BreakOff},
+    attempts::with_usage,
     budget::{Spent, expired, time_left, warned},
     chunk::{emit_message, message_id},
     fit_request::RequestSpace,
     memory_trigger,
-    model_call::{ModelCall, with_usage},
+    model_call::ModelCall,
     next_call::NextCall,
     offered, parts,
     progress::Progress,
@@ -240,7 +241,7 @@ impl PlannedCall<'_> {
             None if out_of_time => End::OutOfTime { partial: partial(&model_call) },
             None => End::Cancelled { partial: partial(&model_call) },
         };
-        let mut recorded = model_call.into_recorded(end, requests, streamed);
+        let mut recorded = RecordedResponse::new(model_call, end, requests, streamed);
         recorded.warned = is_warned;
         if let Some(text) = withheld.filter(|_| recorded.unreported) {
             recorded.withheld = Some(self.space.output_tokens(&text));

@@ -3,7 +3,7 @@
 use superstep_graph::Cx;
 use superstep_llm::{MessageData, Request, Response};
 
-use crate::{AgentEvent, deps::AgentDeps, events::emit, state::HookFailure, transcript::repair::repaired};
+use crate::{AgentEvent, deps::AgentDeps, events::emit, repair::conversation::repaired, state::HookFailure};
 
 /// Runs the hooks on the request and repairs the result. A cancellation leaves it unchanged.
 pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Result<Request, HookFailure> {

@@ -7,7 +7,7 @@ use superstep_graph::{
 };
 use superstep_llm::{FinishReason, Message, ModelError, Request, Response, Usage};
 
-use super::attempts::ModelTokens;
+use super::{attempts::ModelTokens, model_call::ModelCall};
 use crate::state::{HookFailure, ModelFailure, request_frame::Part};
 
 /// The result of one call of the models.
@@ -103,6 +103,16 @@ impl End {
 }
 
 impl RecordedResponse {
+    pub(super) fn new(call: ModelCall, mut end: End, requests: u32, streamed: bool) -> Self {
+        let is_stopped = matches!(end, End::Cancelled { .. } | End::OutOfTime { .. });
+        let unreported = is_stopped && call.asked && call.attempts.current.is_none() && !call.is_waiting();
+        if let End::Answered(answered) = &mut end {
+            answered.usage = call.attempts.current;
+        }
+        let tokens = call.attempts.into_tokens();
+        Self { end, requests, streamed, tokens, unreported, withheld: None, warned: false }
+    }
+
     pub(super) fn not_sent(failure: HookFailure) -> Self {
         Self {
             end: End::NotSent(failure),

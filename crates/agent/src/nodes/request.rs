@@ -17,8 +17,8 @@ use crate::{
         shown::{Shown, without_first_media},
     },
     deps::AgentDeps,
+    repair::conversation::repaired,
     state::ContextView,
-    transcript::repair::repaired,
 };
 
 /// The space for messages around the conversation.

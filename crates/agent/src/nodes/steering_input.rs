@@ -10,7 +10,7 @@ use superstep_llm::{Message, Role};
 use crate::{
     AgentEvent, AgentState,
     events::emit,
-    transcript::steering::{STEERED, is_steered},
+    repair::steering::{STEERED, is_steered},
 };
 
 /// The new messages, and the number of the last one.

@@ -30,8 +30,8 @@ use self::{
     round::Round,
 };
 use super::{
+    attempts::with_usage,
     budget::{time_left, warned},
-    model_call::with_usage,
     next_call::NextCall,
     offered::refreshed,
     parts,

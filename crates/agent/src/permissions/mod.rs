@@ -104,7 +104,7 @@ impl PermissionRule {
     /// assert_eq!(decision("write_file"), Some(Permit::Ask));
     /// ```
     pub fn decision(rules: &[Self], name: &str, tool: Option<&dyn Tool>, args: &Value) -> Option<Permit> {
-        decided(rules, name, tool, args)
+        permit_of(rules, name, tool, args)
     }
 
     /// Returns whether the rule can match a tool of this name. An invalid pattern matches nothing.
@@ -147,7 +147,7 @@ impl fmt::Display for PermissionRule {
 
 /// Returns the decision of the last certain match, or the strictest of the possible ones. `None` leaves the
 /// decision to the tool.
-pub(crate) fn decided(
+pub(crate) fn permit_of(
     rules: &[PermissionRule],
     name: &str,
     tool: Option<&dyn Tool>,
@@ -175,7 +175,7 @@ pub(crate) fn denying<'a>(
     args: &Value,
 ) -> Option<&'a PermissionRule> {
     let denies = |rule: &&PermissionRule| rule.then == Permit::Deny && rule.fit(name, tool, args) != Fit::No;
-    rules.iter().rev().find(denies).filter(|_| decided(rules, name, tool, args) == Some(Permit::Deny))
+    rules.iter().rev().find(denies).filter(|_| permit_of(rules, name, tool, args) == Some(Permit::Deny))
 }
 
 /// Leaving the decision to the tool may require approval, so that is stricter than to allow it.

@@ -393,7 +393,7 @@ fn tool()
 
 fn says(then: Permit, argument: &str, pattern: &str, args: &Value) -> Option<Permit> {
     let arguments = [(argument.to_owned(), pattern.to_owned())].into();
-    decided(&[PermissionRule { arguments, ..PermissionRule::new("t", then) }], "t", Some(&tool()), args)
+    permit_of(&[PermissionRule { arguments, ..PermissionRule::new("t", then) }], "t", Some(&tool()), args)
 }
 
 #[test]
@@ -439,7 +439,7 @@ fn the_last_rule_decides_and_a_doubtful_one_only_makes_it_stricter() {
         ..PermissionRule::new("*", then)
     };
     let (all, doubtful) = (PermissionRule::new("*", Permit::Allow), json!({"path": "./a/b"}));
-    let decide = |rules: &[PermissionRule]| decided(rules, "t", Some(&tool()), &doubtful);
+    let decide = |rules: &[PermissionRule]| permit_of(rules, "t", Some(&tool()), &doubtful);
     assert_eq!(decide(&[rule(Permit::Allow, "a/*")]), None);
     assert_eq!(decide(&[all.clone(), rule(Permit::Ask, "a/*")]), Some(Permit::Ask));
     assert_eq!(
@@ -460,7 +460,7 @@ fn subjects_reported_by_a_tool_are_matched() {
         arguments: [("to".to_owned(), "secrets/*".to_owned())].into(),
         ..PermissionRule::new("t", Permit::Deny)
     };
-    assert_eq!(decided(&[deny], "t", Some(&tool), &json!({"to": "a link"})), Some(Permit::Deny));
+    assert_eq!(permit_of(&[deny], "t", Some(&tool), &json!({"to": "a link"})), Some(Permit::Deny));
 }
 
 #[test]

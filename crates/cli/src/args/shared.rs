@@ -8,7 +8,7 @@ use superstep::{agent::presets::PRESETS, llm::ApiKey};
 use super::values::{ThreadAt, age, checkpoint, database, thread_at};
 use crate::{
     config::{
-        configuration::{self, Configuration},
+        configuration::{Configuration, Mode},
         location::Location,
         names::{DbName, VARIABLE, thread_name},
         settings::{Given, Settings},
@@ -185,10 +185,10 @@ pub(crate) enum Format {
 /// The options of an agent.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct AgentArgs {
-    /// The model, or `offline` [default: the thread's, then OPENAI_MODEL].
+    /// The model, or `offline` [default: that of `--config`, then the thread's, then OPENAI_MODEL].
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// The server, such as `http://127.0.0.1:11434/v1` [default: the thread's, then OPENAI_BASE_URL].
+    /// The server, such as `http://127.0.0.1:11434/v1` [default: that of `--config`, then the thread's, then OPENAI_BASE_URL].
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
     /// The key [default: OPENAI_API_KEY, which is safer: other programs can see command lines].
@@ -203,7 +203,7 @@ pub(crate) struct AgentArgs {
     /// Run until the agent is done, or call its model at most twice [default: the thread's, then `react`;
     /// `single` with `--preset opencode` and no `--max-steps`].
     #[arg(long, value_enum, value_name = "MODE")]
-    pub(crate) mode: Option<Mode>,
+    pub(crate) mode: Option<ModeFlag>,
     /// The step limit of a turn [default: the thread's, then the preset's].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) max_steps: Option<u32>,
@@ -236,7 +236,7 @@ pub(crate) struct TurnArgs {
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
-pub(crate) enum Mode {
+pub(crate) enum ModeFlag {
     /// One round: the model may call tools, and then replies.
     Single,
     /// As many rounds as the preset allows.
@@ -248,8 +248,8 @@ impl From<AgentArgs> for Given {
         let AgentArgs { model, base_url, api_key: key, preset, config: file, mode, max_steps, tools, yes } =
             args;
         let mode = mode.map(|mode| match mode {
-            Mode::Single => configuration::Mode::Single,
-            Mode::React => configuration::Mode::React,
+            ModeFlag::Single => Mode::Single,
+            ModeFlag::React => Mode::React,
         });
         let tools = tools.map(|names| {
             let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use superstep::{
     Checkpointer, RunError, ThreadId,
     checkpoint::{CheckpointMeta, GraphId},
+    erased::{JsonGraph, JsonThread},
     memory::Dreams,
     thread::StateMismatch,
 };
@@ -15,7 +16,7 @@ use superstep::{
 use crate::{
     commands::heads::heads,
     config::{location::Location, settings::StoredSettings},
-    graphs::{any_graph::AnyGraph, any_thread::AnyThread, graph_set::GraphSet},
+    graphs::graph_set::GraphSet,
     output::{
         exit::{Exit, Failure},
         table::{lines, print},
@@ -34,8 +35,9 @@ async fn open(
     store: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     stored: Option<&GraphId>,
-) -> Result<Option<Box<dyn AnyThread>>, Failure> {
+) -> Result<Option<Box<dyn JsonThread>>, Failure> {
     let options = graphs.options.clone().thread(thread.clone());
+    let opened = |graph: Arc<dyn JsonGraph>| graph.with_checkpointer(store.clone()).thread(options);
     let agent = graph()?.name().to_owned();
     let dream = Dreams::inspection_graph();
     let is = |name: &str| stored.is_some_and(|stored| stored.name == name);
@@ -43,17 +45,17 @@ async fn open(
         if [&*agent, dream.name()].into_iter().any(|name| is(name) && !graphs.has(name)) {
             return Ok(None);
         }
-        return Ok(Some(graphs.owner(thread, stored)?.open(store.clone(), options)));
+        return Ok(Some(opened(graphs.owner(thread, stored)?.clone())));
     }
     if is(dream.name()) {
-        return Ok(Some(AnyGraph::open(&dream, store.clone(), options)));
+        return Ok(Some(opened(dream.into())));
     }
     if stored.is_some() && !is(&agent) {
         return Ok(None);
     }
     // Its optional nodes depend on its configuration.
     let graph = graph_of(&StoredSettings::load(&**store, thread, None).await?, location)?;
-    Ok(Some(AnyGraph::open(&graph, store.clone(), options)))
+    Ok(Some(opened(graph.into())))
 }
 
 /// Checks that the program can resume a thread.

@@ -5,11 +5,11 @@
 use anstyle::{AnsiColor, Style};
 use serde_json::{Map, Value, json};
 use similar::{ChangeTag, TextDiff};
-use superstep::CheckpointId;
+use superstep::{CheckpointId, erased::JsonSnapshot};
 
 use crate::{
     args::shared::{DatabaseArgs, DiffArgs, Locate},
-    graphs::{any_thread::AnySnapshot, graph_set::GraphSet},
+    graphs::graph_set::GraphSet,
     output::{
         exit::{Exit, Failure},
         table::{lines, print, print_styled},
@@ -35,10 +35,10 @@ impl ComparedState {
     ///
     /// # Errors
     /// The thread does not exist.
-    fn new(thread: &str, snapshot: AnySnapshot, unknown: impl FnOnce() -> Failure) -> Result<Self, Failure> {
-        let meta = snapshot.checkpoint.ok_or_else(unknown)?;
+    fn new(thread: &str, snapshot: JsonSnapshot, unknown: impl FnOnce() -> Failure) -> Result<Self, Failure> {
+        let meta = snapshot.checkpoint.as_ref().ok_or_else(unknown)?;
         let title = format!("{}@{}  superstep {}", printable_line(thread), meta.id, meta.control.step);
-        Ok(Self { title, values: snapshot.values })
+        Ok(Self { title, values: snapshot.state.values()? })
     }
 }
 

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use superstep::{
     CheckpointId, Checkpointer, ThreadId,
     checkpoint::{CheckpointMeta, Source},
+    erased::JsonThread,
     node::NodeName,
 };
 
 use crate::{
-    commands::writes::{KnownValues, changed, writes},
-    graphs::{any_graph::InitialState, any_thread::AnyThread},
+    commands::writes::{InitialState, KnownValues, changed, writes},
     output::{exit::Failure, table::time, text::printable_line},
 };
 
@@ -25,12 +25,12 @@ const MAX_WIDTH: usize = 40;
 ///
 /// # Errors
 /// A checkpoint cannot be read.
-pub(crate) async fn tree(
+pub(super) async fn tree(
     store: &dyn Checkpointer,
     thread: &ThreadId,
     checkpoints: &[CheckpointMeta],
     initial: &InitialState,
-    at: impl Fn(CheckpointId) -> Box<dyn AnyThread>,
+    at: impl Fn(CheckpointId) -> Box<dyn JsonThread>,
 ) -> Result<String, Failure> {
     let by_id: BTreeMap<_, _> = checkpoints.iter().map(|meta| (meta.id, meta)).collect();
     let mut children: BTreeMap<CheckpointId, Vec<CheckpointId>> = BTreeMap::new();

@@ -9,6 +9,7 @@ use superstep::{
     agent::AgentState,
     checkpoint::CheckpointMeta,
     drawing::Drawing,
+    erased::values,
     llm::Role,
     memory::{DreamState, Dreams},
     thread::{StateSnapshot, TaskSnapshot},
@@ -22,13 +23,10 @@ use crate::{
     commands::{
         history_tree::tree,
         threads::ThreadStatus,
-        writes::{TaskWrites, Writes, writes},
+        writes::{InitialState, TaskWrites, Writes, writes},
     },
     config::settings::StoredSettings,
-    graphs::{
-        graph_set::{GraphSet, Owned},
-        state_json::values,
-    },
+    graphs::graph_set::{GraphSet, Owned},
     output::{
         exit::{Exit, Failure},
         files::listed,
@@ -52,7 +50,7 @@ pub(crate) async fn history<L: Locate>(args: HistoryArgs<L>, graphs: &GraphSet) 
     let checkpoints = store.history(thread, History { limit, ..History::default() }).await?;
     let at = |id: CheckpointId| found.open_at(Some(id));
     if !json {
-        return print(&tree(&**store, thread, &checkpoints, &graph.initial_state()?, at).await?);
+        return print(&tree(&**store, thread, &checkpoints, &InitialState::of(&***graph)?, at).await?);
     }
     for meta in checkpoints {
         let Writes { tasks, .. } = writes(&**store, thread, &meta, &at).await?;
@@ -125,7 +123,7 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
             let graphs = agent_graphs(AGENT)?;
             let Owned { graph, store, name, options } = graphs.find_to_show(&location, name, None).await?;
             if Dreams::is_thread(&name) {
-                graph.open(store, options).drawing().await?
+                graph.with_checkpointer(store).thread(options).drawing().await?
             } else {
                 let graph = graph_of(&StoredSettings::load(&*store, &name, None).await?, &location)?;
                 graph.with_checkpointer(store).thread(&name).drawing().await?

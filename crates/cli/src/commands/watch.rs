@@ -10,20 +10,22 @@ use std::{
 
 use futures::{StreamExt as _, stream::BoxStream};
 use serde_json::json;
-use superstep::{CheckpointId, Checkpointer, History, ThreadId, checkpoint::CheckpointMeta, node::NodeName};
+use superstep::{
+    CheckpointId, Checkpointer, History, ThreadId,
+    checkpoint::CheckpointMeta,
+    erased::{JsonSnapshot, JsonTask},
+    node::NodeName,
+};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     args::shared::{DatabaseArgs, Locate, ThreadArgs},
     commands::{
         history_tree::line,
-        writes::{KnownValues, changed, writes},
+        writes::{InitialState, KnownValues, changed, writes},
     },
     config::location::Location,
-    graphs::{
-        any_thread::{AnySnapshot, AnyTask},
-        graph_set::{GraphSet, Owned},
-    },
+    graphs::graph_set::{GraphSet, Owned},
     output::{
         exit::{Exit, Failure},
         table::{lines, written},
@@ -57,7 +59,7 @@ pub(crate) async fn watch<L: Locate>(args: ThreadArgs<L>, graphs: &GraphSet) -> 
     let mut shown: Option<CheckpointId> = None;
     // The last printed checkpoint, and the values after it.
     let mut last = None;
-    let (initial, mut known) = (graph.initial_state()?, KnownValues::default());
+    let (initial, mut known) = (InitialState::of(&***graph)?, KnownValues::default());
     // No process ran the thread after the head was read.
     let mut is_idle = false;
     let mut changes = store.changes(thread);
@@ -115,7 +117,7 @@ pub(crate) async fn watch<L: Locate>(args: ThreadArgs<L>, graphs: &GraphSet) -> 
     }
 }
 
-fn waits(graphs: &GraphSet, location: &Location, thread: &ThreadId, snapshot: &AnySnapshot) -> String {
+fn waits(graphs: &GraphSet, location: &Location, thread: &ThreadId, snapshot: &JsonSnapshot) -> String {
     if graphs.is_agent {
         return format!(
             "waits for a decision; decide with: {}",
@@ -137,10 +139,10 @@ async fn next(changes: &mut Option<BoxStream<'static, ()>>) {
 }
 
 /// The error for an unfinished thread that no process runs.
-fn stopped(location: &Location, thread: &ThreadId, snapshot: &AnySnapshot) -> Failure {
+fn stopped(location: &Location, thread: &ThreadId, snapshot: &JsonSnapshot) -> Failure {
     let resume = location.command("resume", &[thread.as_str()]);
     let shown = |node: &NodeName| format!("`{}`", printable_line(node.as_str()));
-    let failed = |task: &AnyTask| {
+    let failed = |task: &JsonTask| {
         Some(format!("node {} failed: {}", shown(&task.node), indented(task.error.as_ref()?)))
     };
     let failed: Vec<String> = snapshot.tasks.iter().filter_map(failed).collect();

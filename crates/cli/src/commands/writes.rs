@@ -2,7 +2,10 @@
 //!
 //! Start at [`writes`].
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -10,15 +13,13 @@ use superstep::{
     __private::{START, keys},
     CheckpointId, Checkpointer, ThreadId,
     checkpoint::{AppliedTask, CheckpointMeta, Commit, Source},
+    erased::{JsonGraph, JsonThread},
     state::StoredUpdate,
 };
 
-use crate::{
-    graphs::{any_graph::InitialState, any_thread::AnyThread},
-    output::{
-        exit::{Exit, Failure},
-        text::{brief, printable_line},
-    },
+use crate::output::{
+    exit::{Exit, Failure},
+    text::{brief, printable_line},
 };
 
 // A write changes no value if the write before it was equal. The states are not loaded, which would take a fold for
@@ -51,7 +52,7 @@ pub(super) async fn writes(
     store: &dyn Checkpointer,
     thread: &ThreadId,
     meta: &CheckpointMeta,
-    at: &impl Fn(CheckpointId) -> Box<dyn AnyThread>,
+    at: &impl Fn(CheckpointId) -> Box<dyn JsonThread>,
 ) -> Result<Writes, Failure> {
     let Some(Commit { applied, snapshot, .. }) = store.read_commit(thread, meta.id).await? else {
         return Ok(Writes::default());
@@ -62,7 +63,8 @@ pub(super) async fn writes(
     {
         // It stands for several supersteps, of which only the updates of the last one are stored.
         let node = applied.iter().map(|task| task.node.as_str()).collect::<Vec<_>>().join(", ");
-        let (before, after) = (at(parent).state().await?.values, at(meta.id).state().await?.values);
+        let (before, after) =
+            (at(parent).state().await?.state.values()?, at(meta.id).state().await?.state.values()?);
         let changed = after.iter().filter(|(name, value)| before.get(*name) != Some(value));
         let update = changed.map(|(name, value)| (name.clone(), value.clone())).collect();
         return Ok(Writes { tasks: vec![TaskWrites { node, update: Some(update) }], after: Some(after) });
@@ -96,6 +98,26 @@ fn updates(update: &StoredUpdate) -> Result<Vec<Map<String, Value>>, Failure> {
     let mut updates: Vec<_> = [first].into_iter().chain(following).collect();
     updates.iter_mut().for_each(|update| update.retain(|name, _| !keys::is_own(name)));
     Ok(updates)
+}
+
+/// The state with which the threads of a graph start.
+pub(super) struct InitialState {
+    /// The value of each stored channel.
+    values: Map<String, Value>,
+    /// The channels whose value is the last write.
+    replaced: BTreeSet<String>,
+}
+
+impl InitialState {
+    /// Returns that of a graph.
+    ///
+    /// # Errors
+    /// A value has no JSON form.
+    pub(super) fn of(graph: &dyn JsonGraph) -> Result<Self, Failure> {
+        let replaced = graph.channels().iter().filter(|channel| channel.exclusive && !channel.ephemeral);
+        let replaced = replaced.map(|channel| channel.name.to_string()).collect();
+        Ok(Self { values: graph.initial()?, replaced })
+    }
 }
 
 /// The values of channels before a superstep, as far as the writes before it determine them.

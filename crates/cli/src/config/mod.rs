@@ -1,4 +1,5 @@
-//! The configuration of a command: its flags, a file, what a thread remembers, and the environment.
+//! The configuration of a command: its flags, a file, what a thread remembers, and the environment; [`settings`] has
+//! their order.
 //!
 //! Start at [`configuration::Configuration`].
 

@@ -1,5 +1,13 @@
 //! The settings of a run: those of a command, over those of a file or a thread.
 //!
+//! | setting | taken from the first that has it | where |
+//! |---|---|---|
+//! | configuration | flags; `--config`, or without it the thread; the preset | `Steps::configuration` |
+//! | model | flag, `--config`, thread, environment, a server of this machine, `offline` | `ModelInputs::main` |
+//! | server | the same, and with a key OpenAI before a server of this machine | `ModelInputs::main` |
+//! | user | flag, thread, configuration | `Setup::new` |
+//! | folder | flag; the thread, if the database is named; the current one | `Location::cwd_of` |
+//!
 //! Start at [`Settings`].
 
 use std::path::PathBuf;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use superstep::{
     CheckpointId, Checkpointer, RunOptions, ThreadId,
     checkpoint::{CheckpointError, GraphId},
+    erased::{JsonGraph, JsonThread},
     memory::Dreams,
 };
 
 use crate::{
     config::location::Location,
-    graphs::{any_graph::AnyGraph, any_thread::AnyThread},
     output::{
         exit::{Exit, Failure},
         suggest::closest,
@@ -22,7 +22,7 @@ use crate::{
 /// The graphs of a program, and the options of their runs.
 pub(crate) struct GraphSet {
     pub(crate) program: String,
-    graphs: Vec<Arc<dyn AnyGraph>>,
+    graphs: Vec<Arc<dyn JsonGraph>>,
     pub(crate) options: RunOptions,
     /// The program is that of the agent: its graphs are those of turns and of dreams.
     pub(crate) is_agent: bool,
@@ -30,7 +30,7 @@ pub(crate) struct GraphSet {
 
 /// A thread of a database with its graph.
 pub(crate) struct Owned<'a> {
-    pub(crate) graph: &'a Arc<dyn AnyGraph>,
+    pub(crate) graph: &'a Arc<dyn JsonGraph>,
     pub(crate) store: Arc<dyn Checkpointer>,
     pub(crate) name: ThreadId,
     /// The options of the program for this thread.
@@ -39,13 +39,13 @@ pub(crate) struct Owned<'a> {
 
 impl Owned<'_> {
     /// Opens the thread at its head.
-    pub(crate) fn open(&self) -> Box<dyn AnyThread> {
+    pub(crate) fn open(&self) -> Box<dyn JsonThread> {
         self.open_at(None)
     }
 
     /// Opens the thread at a checkpoint, or at its head.
-    pub(crate) fn open_at(&self, at: Option<CheckpointId>) -> Box<dyn AnyThread> {
-        self.graph.open(self.store.clone(), self.options.clone().at(at))
+    pub(crate) fn open_at(&self, at: Option<CheckpointId>) -> Box<dyn JsonThread> {
+        self.graph.with_checkpointer(self.store.clone()).thread(self.options.clone().at(at))
     }
 }
 
@@ -56,7 +56,7 @@ impl GraphSet {
     /// There are no graphs, or two have the same name.
     pub(crate) fn new(
         program: String,
-        graphs: Vec<Arc<dyn AnyGraph>>,
+        graphs: Vec<Arc<dyn JsonGraph>>,
         options: RunOptions,
     ) -> Result<Self, Failure> {
         let failed = |what: String| Failure::new(Exit::Failed, what);
@@ -75,7 +75,7 @@ impl GraphSet {
     ///
     /// # Errors
     /// There is no such graph, or no name and several graphs.
-    pub(crate) fn named(&self, name: Option<&str>) -> Result<&Arc<dyn AnyGraph>, Failure> {
+    pub(crate) fn named(&self, name: Option<&str>) -> Result<&Arc<dyn JsonGraph>, Failure> {
         let Some(name) = name else {
             return match &self.graphs[..] {
                 [only] => Ok(only),
@@ -149,7 +149,7 @@ impl GraphSet {
         &self,
         thread: &ThreadId,
         stored: Option<&GraphId>,
-    ) -> Result<&Arc<dyn AnyGraph>, Failure> {
+    ) -> Result<&Arc<dyn JsonGraph>, Failure> {
         let wrong = |what: String| Failure::new(Exit::Thread, format!("thread `{thread}` {what}"));
         match stored {
             // Their graph rejects a thread of another one.
@@ -164,7 +164,7 @@ impl GraphSet {
         }
     }
 
-    pub(crate) fn all(&self) -> &[Arc<dyn AnyGraph>] {
+    pub(crate) fn all(&self) -> &[Arc<dyn JsonGraph>] {
         &self.graphs
     }
 
@@ -172,7 +172,7 @@ impl GraphSet {
         self.find_graph(name).is_some()
     }
 
-    fn find_graph(&self, name: &str) -> Option<&Arc<dyn AnyGraph>> {
+    fn find_graph(&self, name: &str) -> Option<&Arc<dyn JsonGraph>> {
         self.graphs.iter().find(|graph| graph.name() == name)
     }
 

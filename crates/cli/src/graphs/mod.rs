@@ -1,8 +1,6 @@
-//! Graphs of any state, as the commands use them: inputs and states are JSON.
+//! The graphs of a program, of any state: inputs and states are JSON.
 //!
-//! Start at [`any_graph::AnyGraph`].
+//! Start at [`graph_set::GraphSet`].
 
-pub(crate) mod any_graph;
-pub(crate) mod any_thread;
 pub(crate) mod graph_set;
-pub(crate) mod state_json;
+pub(crate) mod input;

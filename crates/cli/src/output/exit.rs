@@ -4,7 +4,6 @@ use std::{
     error::Error,
     fmt,
     io::{self, Write},
-    panic::{self, AssertUnwindSafe},
     path::Path,
     process::ExitCode,
 };
@@ -169,29 +168,5 @@ pub(crate) fn exit_of(error: &AgentError) -> Exit {
     match error {
         AgentError::Tools(_) | AgentError::Graph(_) => Exit::Failed,
         _ => Exit::Usage,
-    }
-}
-
-/// Runs the program; a panic ends it with [`Exit::Internal`].
-pub(crate) fn guard(program: impl FnOnce() -> Exit) -> Exit {
-    // Panics of tasks are caught and reported by the run; this prints their location.
-    panic::set_hook(Box::new(|panic| {
-        let text = printable(panic.payload_as_str().unwrap_or("without a message"));
-        let place = panic.location().map(|place| format!(" at {}:{}", place.file(), place.line()));
-        let place = place.unwrap_or_default();
-        let _ = writeln!(anstream::stderr(), "internal error: {text}{place}; please report this");
-    }));
-    panic::catch_unwind(AssertUnwindSafe(program)).unwrap_or(Exit::Internal)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_has_an_exit_code_of_its_own() {
-        let exit = guard(|| panic!("as the test wants it"));
-        drop(panic::take_hook());
-        assert_eq!(exit, Exit::Internal);
     }
 }

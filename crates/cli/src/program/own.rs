@@ -13,7 +13,7 @@ use std::{
 };
 
 use clap::{CommandFactory, FromArgMatches};
-use superstep::{CompiledGraph, RunOptions, State};
+use superstep::{CompiledGraph, RunOptions, State, erased::JsonGraph};
 use tracing::Instrument as _;
 
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
         shared::LogArgs,
     },
     commands::{db, diff, export, own, show, threads, watch},
-    graphs::{any_graph::AnyGraph, graph_set::GraphSet},
+    graphs::graph_set::GraphSet,
     output::{
         exit::{Exit, Failure},
         log,
@@ -81,7 +81,7 @@ pub struct Program {
     about: Option<String>,
     version: Option<String>,
     options: RunOptions,
-    graphs: Result<Vec<Arc<dyn AnyGraph>>, GraphError>,
+    graphs: Result<Vec<Arc<dyn JsonGraph>>, GraphError>,
 }
 
 /// The error with which a graph was not made.
@@ -203,7 +203,7 @@ impl Program {
 
 /// The graphs of a program, while they are collected.
 #[derive(Default)]
-pub struct GraphList(Vec<Arc<dyn AnyGraph>>);
+pub struct GraphList(Vec<Arc<dyn JsonGraph>>);
 
 /// One or several graphs for a [`Program`]: a graph, the `Result` that made one, a tuple of them, or a `Vec`.
 // Graphs of different states are different types, so that an array cannot hold them, and a public `Box<dyn ..>` would
@@ -219,7 +219,7 @@ pub trait IntoGraphs {
 
 impl<S: State> IntoGraphs for CompiledGraph<S> {
     fn add_to(self, list: &mut GraphList) -> Result<(), GraphError> {
-        list.0.push(Arc::new(self));
+        list.0.push(self.into());
         Ok(())
     }
 }

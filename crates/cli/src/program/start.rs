@@ -1,8 +1,16 @@
 //! The start and the end of a program.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    io::Write,
+    panic::{self, AssertUnwindSafe},
+    process::ExitCode,
+    time::Duration,
+};
 
-use crate::output::exit::{Exit, Failure, guard};
+use crate::output::{
+    exit::{Exit, Failure},
+    text::printable,
+};
 
 /// Maximum wait for the end of MCP servers before they are killed.
 const MAX_SHUTDOWN: Duration = Duration::from_secs(6);
@@ -27,4 +35,28 @@ pub(super) fn start(program: impl AsyncFnOnce() -> Result<Exit, Failure>) -> Exi
         exit
     })
     .into()
+}
+
+/// Runs the program; a panic ends it with [`Exit::Internal`].
+fn guard(program: impl FnOnce() -> Exit) -> Exit {
+    // Panics of tasks are caught and reported by the run; this prints their location.
+    panic::set_hook(Box::new(|panic| {
+        let text = printable(panic.payload_as_str().unwrap_or("without a message"));
+        let place = panic.location().map(|place| format!(" at {}:{}", place.file(), place.line()));
+        let place = place.unwrap_or_default();
+        let _ = writeln!(anstream::stderr(), "internal error: {text}{place}; please report this");
+    }));
+    panic::catch_unwind(AssertUnwindSafe(program)).unwrap_or(Exit::Internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_has_an_exit_code_of_its_own() {
+        let exit = guard(|| panic!("as the test wants it"));
+        drop(panic::take_hook());
+        assert_eq!(exit, Exit::Internal);
+    }
 }

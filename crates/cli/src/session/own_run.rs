@@ -4,13 +4,17 @@
 
 use std::io::{self, Write};
 
+use futures::StreamExt as _;
 use serde_json::{Map, Value, json};
-use superstep::{Interrupt, RunError, ThreadId};
+use superstep::{
+    Interrupt, RunError, StreamMode, Streaming, ThreadId,
+    erased::{JsonOutcome, JsonRun, JsonStream, JsonThread},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::location::{Location, own_database::Trusted},
-    graphs::any_thread::{AnyRun, AnyThread, End},
+    graphs::input::unfit,
     output::{
         exit::{self, Exit, Failure},
         table::print,
@@ -30,20 +34,23 @@ pub(crate) struct OwnRun<'a> {
     pub(crate) graph: &'a str,
     pub(crate) thread: &'a ThreadId,
     pub(crate) cancel: &'a CancellationToken,
-    pub(crate) opened: &'a dyn AnyThread,
+    pub(crate) opened: &'a dyn JsonThread,
 }
 
 impl OwnRun<'_> {
-    /// Shows the run to its end. `is_fresh` announces the name of a new thread; once the run has begun, what it trusts is stored.
+    /// Shows a run to its end. `is_fresh` announces the name of a new thread; once the run has begun, what it trusts is stored.
     pub(crate) async fn follow(
         &self,
-        mut run: Box<dyn AnyRun>,
+        run: JsonRun,
         is_fresh: bool,
         trusted: &Trusted,
     ) -> Result<Exit, Failure> {
+        let modes = [StreamMode::Updates, StreamMode::Custom, StreamMode::Messages, StreamMode::Checkpoints];
+        let run = self.opened.stream(run, Streaming::from(modes).subgraphs());
+        let mut run: Box<dyn JsonStream> = run.map_err(|error| unfit("input", &error))?;
         let watch = tokio::spawn(signals::watch(self.cancel.clone()));
         let (mut written, mut announces_thread) = (Ok(()), is_fresh);
-        while let Some(event) = run.next_event().await {
+        while let Some(event) = run.next().await {
             self.begins_run(trusted);
             if std::mem::take(&mut announces_thread) {
                 // From here on the run can be resumed if the program is killed.
@@ -57,7 +64,7 @@ impl OwnRun<'_> {
                 }
             }
         }
-        let end = run.end().await;
+        let end = run.outcome().await;
         watch.abort();
         match end {
             Ok(end) => {
@@ -112,23 +119,22 @@ impl OwnRun<'_> {
     }
 
     /// Shows the end, and returns the exit code.
-    fn conclude(&self, end: End, written: io::Result<()>) -> Result<Exit, Failure> {
-        let End { values, status, checkpoint, interrupts } = end;
-        let status = status.as_str();
+    fn conclude(&self, end: JsonOutcome, written: io::Result<()>) -> Result<Exit, Failure> {
+        let (status, interrupts) = (end.status.as_str(), &end.interrupts);
         let written = match (written, self.json) {
             (Ok(()), true) => write_line(&json!({
                 "event": "final",
                 "data": {
                     "thread": self.thread,
                     "graph": self.graph,
-                    "checkpoint": checkpoint,
+                    "checkpoint": end.checkpoint,
                     "status": status,
-                    "values": values?,
+                    "values": end.state.values()?,
                     "interrupts": interrupts,
                 },
             })),
             (Ok(()), false) => {
-                print(&format!("{}\n", pretty(&values?)))?;
+                print(&format!("{}\n", pretty(&end.state.values()?)))?;
                 Ok(())
             }
             (failed, _) => failed,
@@ -141,7 +147,7 @@ impl OwnRun<'_> {
             "completed" if written.is_err() => Ok(Exit::Interrupted),
             "completed" => Ok(Exit::Ok),
             "interrupted" if !interrupts.is_empty() => {
-                print_note(&questions(self.location, self.thread, &interrupts));
+                print_note(&questions(self.location, self.thread, interrupts));
                 Ok(Exit::Waiting)
             }
             "interrupted" => {

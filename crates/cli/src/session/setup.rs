@@ -13,29 +13,17 @@ use rand::RngExt;
 use serde_json::{Map, Value, json};
 use superstep::{
     Answers, CheckpointId, Checkpointer, RunOptions, StreamMode, Streaming, ThreadId,
-    agent::{Agent, AgentBuilder, ReactConfig, approval::Trust, config::PermissionRule, replay::ReplayTools},
-    llm::Tool,
+    agent::{Agent, config::PermissionRule, replay::ReplayTools},
     mcp::McpServer,
     memory::Dreams,
 };
 use tokio_util::sync::CancellationToken;
 
-use self::steps::Steps;
+pub(super) use self::steps::{builder, known_tools, settings, with_tools};
 use crate::{
-    config::{
-        configuration::Configuration,
-        location::Location,
-        memory::Memory,
-        model::Choice,
-        settings::{Given, Settings},
-        trust::{Decided, Replayed},
-    },
-    offline::planner::OFFLINE,
-    output::{
-        exit::{Failure, exit_of},
-        text::quoted,
-    },
-    session::{mcp, notes::Note, randomness::seeded_rng, results, snapshots, tools, waiting::Waiting},
+    config::{location::Location, model::Choice, settings::Settings, trust::Decided},
+    output::{exit::Failure, text::quoted},
+    session::{mcp, notes::Note, randomness::seeded_rng, waiting::Waiting},
 };
 
 pub(crate) enum Purpose {
@@ -75,67 +63,6 @@ pub(crate) struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// Sets a run up. The notes are for the user, even if it fails.
-    pub(crate) async fn new(
-        location: &'a Location,
-        store: Arc<dyn Checkpointer>,
-        thread: ThreadId,
-        purpose: Purpose,
-        given: &Given,
-        notes: &mut Vec<Note>,
-    ) -> Result<Self, Failure> {
-        let steps = Steps { location, thread: &thread, purpose: &purpose, given };
-        let (stored, decided) = steps.stored(&*store).await?;
-        let cwd = steps.folder(&stored)?;
-        let last_cwd = stored.cwd.clone().filter(|_| location.has_own_db());
-        let is_foreign = stored.is_foreign;
-        // A pure replay has no effects.
-        let (stored, left_out) =
-            if is_foreign && steps.writes() { stored.narrowed() } else { (stored, Vec::new()) };
-        let config = steps.configuration(&stored, notes)?;
-        notes.extend(steps.left_out(&left_out));
-        let user = given.settings.user.clone().or(stored.user.clone());
-        let user = user.or_else(|| config.memory.on().map(|memory| memory.user().to_owned()));
-        let mut choice = steps.choice(&stored, &config).await?;
-        let react = config.react(choice.name == OFFLINE).map_err(|wrong| steps.misfit(&wrong))?;
-        let servers = steps.servers(&config, &cwd, &mut choice).await?;
-        let tools = steps.tools(&config, &react, &cwd, &servers)?;
-        let store = if steps.writes() { location.reopen(store, config.db.options())? } else { store };
-
-        // Only the database vouches for the messages of such a thread, so its turns do not retrieve, store or consolidate them.
-        let is_unknown = is_foreign && given.file.is_none();
-        let trust: Arc<dyn Trust> = match purpose {
-            Purpose::Turn { .. } | Purpose::Dream => decided.clone(),
-            Purpose::Replay { .. } => Arc::new(Replayed(decided.clone())),
-        };
-        let has_schema = react.finish.schema.is_some();
-        let models = builder(&choice, react)?.trust(trust).checkpointer(store.clone());
-        let dreams = steps.dreams(&models, &config, &cwd, is_unknown)?;
-        let agent = steps.remembering(models, &config, &cwd, is_unknown, dreams.as_ref())?;
-        let agent = match purpose {
-            Purpose::Dream => agent.build().map_err(|error| Failure::caused(exit_of(&error), &error))?,
-            _ => with_tools(agent, tools, &servers, &config, &cwd, given.approves_all)?,
-        };
-        let dreams = steps.permitted_dreams(dreams, &*store, user.as_deref(), &cwd, notes).await?;
-        let settings = settings(&choice, config, &cwd, user);
-        let cancel = CancellationToken::new();
-        Ok(Self {
-            location,
-            thread,
-            settings,
-            choice,
-            decided,
-            store,
-            dreams,
-            servers,
-            agent,
-            cancel,
-            has_schema,
-            cwd,
-            last_cwd,
-        })
-    }
-
     /// Rejects resuming a turn in another folder than it began in, because the questions applied to that one.
     pub(crate) fn check_folder(&self) -> Result<(), Failure> {
         match &self.last_cwd {
@@ -210,67 +137,11 @@ impl<'a> Setup<'a> {
     }
 }
 
-pub(super) fn settings(choice: &Choice, config: Configuration, cwd: &Path, user: Option<String>) -> Settings {
-    let (model, base_url) = (Some(choice.name.clone()), choice.base_url.clone());
-    Settings { model, base_url, config, cwd: cwd.to_str().map(str::to_owned), user, ..Settings::default() }
-}
-
 /// Returns the options of runs that store these settings with their threads.
 pub(super) fn run_options(settings: &Settings) -> Result<RunOptions, Failure> {
     // A turn that a library or another program began in another folder is not resumed in this one.
     let context = json!({ "cwd": settings.cwd });
     Ok(settings.stored_by(RunOptions::new().seed(seeded_rng()?.random()).context(context)))
-}
-
-/// Begins an agent with its models and its settings.
-pub(super) fn builder(choice: &Choice, config: ReactConfig) -> Result<AgentBuilder, Failure> {
-    let models = choice.fallbacks.iter().cloned();
-    let models = models.fold(Agent::builder(choice.model.clone()), AgentBuilder::fallback);
-    let models = choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
-    let jitter = superstep::llm::retries::seeded_jitter(seeded_rng()?.random());
-    Ok(models.config(config).jitter(jitter))
-}
-
-/// Returns the chosen tools of a folder.
-///
-/// # Errors
-/// A permission rule is about none of the tools.
-pub(super) fn known_tools(
-    cwd: &Path,
-    configuration: &Configuration,
-    servers: &[Arc<McpServer>],
-    rules: Option<&[PermissionRule]>,
-) -> Result<Vec<Arc<dyn Tool>>, Failure> {
-    let tools = tools::all(cwd, &configuration.tool_settings())?;
-    let known = tools.iter().cloned().chain(configuration.memory.on().into_iter().flat_map(Memory::tools));
-    let known: Vec<_> = known.chain(servers.iter().flat_map(|server| server.tools())).collect();
-    if let Some(rules) = rules {
-        tools::check_rules(rules, &known)?;
-    }
-    Ok(tools::chosen(tools, configuration))
-}
-
-/// Completes an agent with its tools, the snapshots of the files that they change, and the source of approvals.
-pub(super) fn with_tools(
-    models: AgentBuilder,
-    tools: Vec<Arc<dyn Tool>>,
-    servers: &[Arc<McpServer>],
-    configuration: &Configuration,
-    cwd: &Path,
-    approves_all: bool,
-) -> Result<Agent, Failure> {
-    let prompt = configuration.prompt(models.current_config().limit.max, &tools);
-    let changes_files = tools.iter().any(|tool| tool.changes_files() == Some(true));
-    let models = match configuration.snapshots {
-        Some(false) => models,
-        _ if !changes_files => models,
-        _ => models.snapshots(Arc::new(snapshots::open(cwd)?)),
-    };
-    let models = servers.iter().cloned().fold(models, |models, server| models.tool_source(server));
-    let models = if approves_all { models.approve_all() } else { models.approve_by_interrupt() };
-    let models = models.system_prompt(prompt);
-    let models = models.tools(tools).spill(Arc::new(results::open(cwd)?));
-    models.build().map_err(|error| Failure::caused(exit_of(&error), &error))
 }
 
 /// Returns the stream options for the agent's events. Stdout may be a pager that reads nothing for a while.

@@ -9,13 +9,14 @@ use superstep::{
         deps::{AgentDeps, MemoryTrigger, TurnHistory},
         graph::react_graph,
     },
+    erased::JsonGraph,
     llm::ToolRegistry,
     memory::{Dreams, HistoryFiles},
 };
 
 use crate::{
     config::{configuration::Configuration, location::Location, memory, settings::StoredSettings},
-    graphs::{any_graph::AnyGraph, graph_set::GraphSet},
+    graphs::graph_set::GraphSet,
     offline::planner::Offline,
     output::exit::{Exit, Failure},
     session::dream_thread,
@@ -29,7 +30,7 @@ pub(crate) fn graph() -> Result<CompiledGraph<AgentState>, Failure> {
 
 /// Returns the graphs of the agent's program, for inspection: those of turns and of dreams.
 pub(crate) fn agent_graphs(program: &str) -> Result<GraphSet, Failure> {
-    let graphs: [Arc<dyn AnyGraph>; 2] = [Arc::new(graph()?), Arc::new(Dreams::inspection_graph())];
+    let graphs: [Arc<dyn JsonGraph>; 2] = [graph()?.into(), Dreams::inspection_graph().into()];
     let mut graphs = GraphSet::new(program.to_owned(), graphs.into(), RunOptions::new())?;
     graphs.is_agent = true;
     Ok(graphs)

@@ -11,9 +11,9 @@ use crate::{ChannelSet, NodeIndex, NodeName, RetryPolicy, TaskId};
 pub enum Output {
     /// Run a task, after its delay, and report its result.
     Execute(Task),
-    /// Fold the writes of the tasks in the order of [`Commit::order`] and store the state together with
+    /// Fold the writes of the tasks in the order of [`SuperstepEnd::order`] and store the state together with
     /// [`Run::control`](crate::Run::control) in one transaction. Then send [`Input::Committed`].
-    Commit(Commit),
+    Commit(SuperstepEnd),
     /// Drop a running task without a report; the run is cancelled and waits for other tasks.
     Drop(TaskId),
     /// The run is complete.
@@ -41,9 +41,9 @@ pub struct Task {
     pub delay: Duration,
 }
 
-/// The commit of a superstep.
+/// The end of a superstep, which is to be committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Commit {
+pub struct SuperstepEnd {
     /// The superstep.
     pub step: i64,
     /// The number of tasks of this superstep.
@@ -52,7 +52,7 @@ pub struct Commit {
     pub next: u32,
 }
 
-impl Commit {
+impl SuperstepEnd {
     /// Returns the tasks in the order in which their writes are folded.
     pub fn order(self) -> impl ExactSizeIterator<Item = TaskId> {
         (0..self.width).map(move |slot| TaskId { step: self.step, slot })

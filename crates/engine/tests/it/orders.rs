@@ -8,8 +8,8 @@ use proptest::{
     sample::Index,
 };
 use superstep_engine::{
-    ChannelSet, Commit, Control, Edge, EdgeKind, Endpoint, Failure, Finished, Input, NodeIndex, NodeSpec,
-    OnCancel, Output, Records, Report, RetryPolicy, Run, RunLimits, Target, Task, TaskId, Topology,
+    ChannelSet, Control, Edge, EdgeKind, Endpoint, Failure, Finished, Input, NodeIndex, NodeSpec, OnCancel,
+    Output, Records, Report, RetryPolicy, Run, RunLimits, SuperstepEnd, Target, Task, TaskId, Topology,
     TopologyBuilder,
 };
 
@@ -114,7 +114,7 @@ impl World {
 }
 
 /// The course of a run: its commits and its last output.
-type Course = (Vec<(Commit, Control)>, Output);
+type Course = (Vec<(SuperstepEnd, Control)>, Output);
 
 const LIMIT: u32 = 8;
 
@@ -137,7 +137,7 @@ fn drive(world: &World, picks: &[Pick]) -> Course {
     let mut finished: Vec<(u32, Report)> = vec![(0, world.report(&topology, start, "__start__"))];
     let mut failed: Vec<(u32, u32)> = Vec::new();
     let mut handled: Vec<(u32, NodeIndex)> = Vec::new();
-    let mut commits: Vec<(Commit, Control)> = Vec::new();
+    let mut commits: Vec<(SuperstepEnd, Control)> = Vec::new();
     let mut picks = picks.iter();
     'process: loop {
         let used = u32::try_from(commits.len().saturating_sub(1)).unwrap();

@@ -6,6 +6,7 @@ pub(crate) mod adopt;
 pub(crate) mod cache;
 pub(crate) mod check;
 pub(crate) mod drawing;
+pub(crate) mod erased;
 pub(crate) mod functional;
 pub(crate) mod history;
 pub(crate) mod inbox;

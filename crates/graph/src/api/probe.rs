@@ -8,7 +8,7 @@ use crate::{
     run::{
         probe::{Probe, Probed},
         probing::{self, leads_to},
-        targets::{named, targets},
+        targets::named,
     },
 };
 
@@ -37,7 +37,7 @@ impl<S: State> CompiledGraph<S> {
         let topology = self.topology();
         let unknown = || RunError::UnknownNode { graph: self.name().to_owned(), node: node.to_owned() };
         let index = topology.find(node).ok_or_else(unknown)?;
-        let found = targets(&self.inner().nodes[index.position()], state, 0, topology.name(index))?;
+        let found = self.inner().nodes[index.position()].targets(state, 0, topology.name(index))?;
         topology.check(index, &found.ends).map_err(|error| RunError::Route { step: 0, error })?;
         let chosen: Vec<RecordedTarget> = named(topology, &found.ends, &mut found.items.into_iter());
         Ok(leads_to(topology, (index, found.ends), 0, &chosen))

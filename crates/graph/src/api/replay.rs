@@ -70,7 +70,7 @@ pub struct Replay<S: State> {
     pub(super) graph: CompiledGraph<S>,
     thread: Option<ThreadId>,
     pub(crate) from: Option<CheckpointId>,
-    to: Option<CheckpointId>,
+    pub(crate) to: Option<CheckpointId>,
     pub(crate) live: BTreeSet<String>,
     pub(super) context: Value,
     pub(super) metadata: Map<String, Value>,

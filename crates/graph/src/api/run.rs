@@ -113,7 +113,7 @@ impl<S: State> Thread<S> {
     }
 
     /// The run does not borrow the handle, so that it can be spawned.
-    fn drive(
+    pub(super) fn drive(
         &self,
         run_input: RunInput<S>,
     ) -> impl Future<Output = Result<Outcome<S>, RunError>> + Send + use<S> {
@@ -121,7 +121,7 @@ impl<S: State> Thread<S> {
         root_run::run(inner, backends, run_input, self.options.clone(), None)
     }
 
-    fn drive_stream(&self, run_input: RunInput<S>, streaming: Streaming) -> RunStream<S> {
+    pub(super) fn drive_stream(&self, run_input: RunInput<S>, streaming: Streaming) -> RunStream<S> {
         let CompiledGraph { inner, backends, .. } = self.graph.clone();
         let config = self.options.clone();
         RunStream::new(streaming, move |events| {

@@ -3,17 +3,16 @@
 //! Start at [`CompiledNode`].
 
 use std::{
-    error::Error,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
 };
 
-use superstep_engine::{ChannelSet, NodeIndex, Target};
+use superstep_engine::{ChannelSet, EngineError, NodeIndex, NodeName, Target};
 use superstep_state::{Panicked, RawJson};
 
 use crate::{
-    Retries, State,
+    Retries, RunError, State,
     compiled::subgraph::Subgraph,
     node::{cache::NodeCache, discarded::OnDiscard, erased::NodeFn, options::NodeOptions, routing::Targets},
 };
@@ -102,31 +101,27 @@ impl<S: State> CompiledNode<S> {
     }
 
     /// Returns the targets of its conditional edges and fan-outs, for the state after it.
-    pub(crate) fn targets(&self, state: &S) -> Result<Targets, NoTargets> {
+    pub(crate) fn targets(&self, state: &S, step: i64, name: &NodeName) -> Result<Targets, RunError> {
+        if !self.decides() {
+            return Ok(Targets::default());
+        }
+        let failed = |source| RunError::Router { node: name.clone(), step, source };
         let targets = catch_unwind(AssertUnwindSafe(|| {
             let (mut ends, mut items) = (Vec::with_capacity(self.routers.len()), Vec::new());
             for (router, targets) in &self.routers {
                 let before = ends.len();
                 router(state, targets, &mut ends);
                 if ends.len() == before {
-                    return Err(NoTargets::NoRoute);
+                    return Err(RunError::Route { step, error: EngineError::NoRoute(name.clone()) });
                 }
             }
             for (fan_out, worker) in &self.fan_outs {
                 let before = items.len();
-                fan_out(state, &mut items).map_err(|error| NoTargets::Failed(error.into()))?;
+                fan_out(state, &mut items).map_err(|error| failed(error.into()))?;
                 ends.extend(items[before..].iter().map(|_| Target::Send(*worker)));
             }
             Ok(Targets { ends, items })
         }));
-        targets.unwrap_or_else(|panic| Err(NoTargets::Failed(Panicked::from_payload(&*panic).into())))
+        targets.unwrap_or_else(|panic| Err(failed(Panicked::from_payload(&*panic).into())))
     }
-}
-
-/// The reason why the targets of a node are unknown.
-pub(crate) enum NoTargets {
-    /// The router of a conditional edge returned no route.
-    NoRoute,
-    /// A router or a fan-out failed.
-    Failed(Box<dyn Error + Send + Sync>),
 }

@@ -14,7 +14,7 @@ use super::{
     execution::Execution,
     external_command::{follow, questions},
     failed_end::{last_pending, retried_node},
-    resume::{Begin, accept, accept_and_store, accept_instead, continue_run},
+    first_tasks::{Begin, accept, accept_and_store, accept_instead, continue_run},
     superstep::Stop,
 };
 use crate::{

@@ -1,25 +1,93 @@
-//! The storage of supersteps and of their tasks' records, immediately or at the end of the run.
+//! The commit of a superstep: the fold of its updates, and its storage as a checkpoint.
+//!
+//! Start at [`commit`].
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, mem, sync::Arc};
 
 use serde_json::{Map, Value};
-use superstep_checkpoint::{AppliedTask, Commit, Source, TaskRecord};
-use superstep_engine::{Report, Run, Task, TaskId};
+use superstep_checkpoint::{AppliedTask, Commit, Source};
+use superstep_engine::{Input, Run, SuperstepEnd};
 
 use super::{
     encode::DueSnapshot,
     execution::Execution,
-    superstep::{FinishedTask, Stop},
-    targets::named,
+    finish::{begin_fold, fold_update},
+    stored_cache::{keep_cached, store_cached},
+    superstep::{FinishedTask, Refused, Stop},
+    targets::items,
     trace,
 };
 use crate::{
-    RunError, State,
+    RunError, RunOptions, State,
     journal::memories::{MemoryCall, after_call},
 };
 
+/// Folds, emits and stores a superstep, and begins the next one.
+pub(super) async fn commit<S: State>(
+    exec: &mut Execution<S>,
+    plan: &mut Run,
+    superstep: SuperstepEnd,
+    config: &RunOptions,
+) -> Result<(), Stop> {
+    let items = fold_superstep(exec, superstep)?;
+    exec.show_state();
+    if let Some(new) = folded(exec, plan, &items) {
+        checkpoint(exec, new, Some(plan)).await?;
+    }
+    if !exec.superstep.cache_puts.is_empty() {
+        store_cached(exec).await?;
+    }
+    if config.drain.requested().is_some() {
+        plan.handle(Input::Drain).expect("the run is not over");
+    }
+    plan.handle(Input::Committed).expect("the engine asked for the commit");
+    exec.superstep.replace(plan.task(0).step, items);
+    Ok(())
+}
+
+/// Folds the writes of a superstep's tasks in the order of the plan. Returns the items of the next one's workers.
+fn fold_superstep<S: State>(
+    exec: &mut Execution<S>,
+    commit: SuperstepEnd,
+) -> Result<BTreeMap<u32, String>, Stop> {
+    let Execution { graph, state, nested, superstep, is_head, .. } = exec;
+    let done = &mut superstep.done;
+    let refuse = |node, source| {
+        let node = graph.topology.name(node).clone();
+        RunError::Fold { node, step: commit.step, source }
+    };
+    if done.iter().flatten().any(|done| done.update.is_some()) {
+        let last = done.iter().flatten().next_back().expect("a task with an update is finished").node;
+        *is_head = false;
+        begin_fold(state, nested.as_mut()).map_err(|source| refuse(last, source))?;
+    }
+    for (task, done) in commit.order().zip(done.iter_mut()) {
+        let Some(FinishedTask { node, update, .. }) = done else { continue };
+        let Some(update) = update.take() else { continue };
+        fold_update(state, nested.as_mut(), update)
+            .map_err(|source| Refused { error: refuse(*node, source), blamed: vec![task.slot] })?;
+    }
+    // Only accepted results, because others would be rejected again and again. Usually there are none, and taking an empty
+    // list has a cost.
+    if !superstep.cache_inserts.is_empty() {
+        for (_, node, missing, written) in mem::take(&mut exec.superstep.cache_inserts) {
+            keep_cached(exec, node, missing, written);
+        }
+    }
+    let done = &mut exec.superstep.done;
+    let mut next_items = BTreeMap::new();
+    if done.iter().flatten().any(|done| !done.items.is_empty()) {
+        let sent = done.iter_mut().flatten().flat_map(|done| done.items.drain(..)).collect();
+        next_items = items(commit.next as usize, sent);
+    }
+    if let Some(events) = &exec.emit.events {
+        events.values(commit.step, &exec.state);
+    }
+    Ok(next_items)
+}
+
 /// Creates the commit of a folded superstep; the next one's workers get the `items`. `None` without a thread.
-pub(super) fn folded<S: State>(
+fn folded<S: State>(
     exec: &mut Execution<S>,
     plan: &Run,
     items: &BTreeMap<u32, String>,
@@ -98,78 +166,4 @@ async fn add_abandoned<S: State>(
         }
     }
     Ok(())
-}
-
-/// Stores all remaining data of the run.
-pub(super) async fn flush<S: State>(exec: &mut Execution<S>) -> Result<(), RunError> {
-    let describe = exec.emit.describes();
-    let Some(writer) = &mut exec.writer else { return Ok(()) };
-    let state = exec.held.as_ref().unwrap_or(&exec.state);
-    let stored = writer.flush(|step| DueSnapshot { state, step }, describe).await?;
-    exec.emit.checkpoints(stored, &exec.state);
-    Ok(())
-}
-
-/// Stores that a task stopped before its end.
-pub(super) async fn store_stopped<S: State>(exec: &mut Execution<S>, task: Task) -> Result<(), RunError> {
-    let once = exec.cx.effects.results(task.id);
-    // The record of a waiting task has its questions and answers, that of an error handler its failure,
-    // and that of a later attempt the earlier failures; all mean that the task is pending.
-    let superstep = &exec.superstep;
-    let has_failed = task.attempt > 1 || superstep.failure_of(task.id.slot).is_some();
-    if !has_failed && !superstep.has_waited(&exec.cx, task.id) {
-        store_record(exec, task.id.slot, TaskRecord::Cancelled { once }).await?;
-    } else if exec.cx.effects.is_ahead(task.id) {
-        let record = superstep.started_record(&exec.cx, task.id, task.attempt - 1, once);
-        store_record(exec, task.id.slot, record).await?;
-    }
-    Ok(())
-}
-
-/// Stores a failed attempt of a task.
-pub(super) async fn store_failed<S: State>(
-    exec: &mut Execution<S>,
-    task: TaskId,
-    attempts: u32,
-    error: String,
-) -> Result<(), RunError> {
-    let record = exec.superstep.failed_record(&exec.cx, task, attempts, error);
-    store_record(exec, task.slot, record).await
-}
-
-/// Stores the record of a task.
-pub(super) async fn store_record<S: State>(
-    exec: &mut Execution<S>,
-    slot: u32,
-    record: TaskRecord,
-) -> Result<(), RunError> {
-    store_records(exec, vec![(slot, record)]).await
-}
-
-/// Stores records of tasks, and emits the checkpoints that this stored.
-pub(super) async fn store_records<S: State>(
-    exec: &mut Execution<S>,
-    records: Vec<(u32, TaskRecord)>,
-) -> Result<(), RunError> {
-    records.iter().for_each(|(slot, _)| drop(exec.superstep.started.remove(slot)));
-    if let Some(writer) = &mut exec.writer {
-        let stored = writer.record(records).await?;
-        exec.emit.checkpoints(stored, &exec.state);
-    }
-    Ok(())
-}
-
-/// Creates the record of a finished task.
-pub(super) fn record_of<S: State>(exec: &Execution<S>, slot: u32, report: &Report) -> TaskRecord {
-    let done = exec.superstep.done[slot as usize].as_ref().expect("only finished tasks are recorded");
-    let update = done.stored.clone().expect("a run with a thread encodes its updates");
-    let targets = named(&exec.graph.topology, &report.targets, &mut done.items.iter().cloned());
-    TaskRecord::Finished { update, targets, failure: None }.handled(exec.superstep.failure_of(slot))
-}
-
-/// Notes that the record of a finished task is stored.
-pub(super) fn mark_recorded<S: State>(exec: &mut Execution<S>, slot: u32) {
-    if let Some(done) = &mut exec.superstep.done[slot as usize] {
-        done.recorded = exec.writer.is_some();
-    }
 }

@@ -13,7 +13,7 @@ use std::{
 
 use futures::task::AtomicWaker;
 use superstep_checkpoint::CheckpointMeta;
-use superstep_engine::{Commit, Input, Output, Run, RunLimits, Task};
+use superstep_engine::{Input, Output, Run, RunLimits, Task};
 use superstep_state::chain;
 use tokio::{
     sync::oneshot,
@@ -22,20 +22,21 @@ use tokio::{
 };
 
 use super::{
-    commit::{checkpoint, flush, folded, store_records},
+    commit::{checkpoint, commit},
     execution::Execution,
     fail::{fail_task, failed, too_long},
-    finish::{finish_task, fold_superstep},
+    finish::finish_task,
+    first_tasks::Begin,
     interrupts::interrupt,
     observer::{Plain, RunObserver, TaskStart},
     record::{
-        record_ended, record_failed_attempt, record_over, record_started, record_stop, store_known_effects,
+        flush, record_ended, record_failed_attempt, record_started, store_known_effects, store_records,
     },
     recording::Recording,
     replaying::Replaying,
     rerecording::Rerecording,
-    resume::Begin,
-    stored_cache::{cache_finished, fetch_cached, is_cached_in_store, look_up, store_cached},
+    stop::{record_over, record_stop},
+    stored_cache::{cache_finished, fetch_cached, is_cached_in_store, look_up},
     superstep::{Refused, Stop, TaskEnd, TaskResult},
     trace,
 };
@@ -210,7 +211,10 @@ impl<S: State> Driver<'_, S> {
                     }
                     self.tasks.push(task).map_err(RunError::from)?;
                 }
-                Output::Commit(commit) => self.commit(&commit).await?,
+                Output::Commit(superstep) => {
+                    commit(self.exec, &mut self.plan, superstep, self.config).await?;
+                    self.timing = StepTiming::default();
+                }
                 Output::Drop(task) => self.tasks.drop_task(task),
                 Output::Done => return Ok(Some(Status::Completed)),
                 Output::Drained => return Ok(Some(Status::Drained)),
@@ -223,26 +227,6 @@ impl<S: State> Driver<'_, S> {
             fetch_cached(self.exec, looked_up).await?;
         }
         Ok(None)
-    }
-
-    /// Folds, emits and stores a superstep, and begins the next one.
-    async fn commit(&mut self, commit: &Commit) -> Result<(), Stop> {
-        let Self { exec, plan, .. } = self;
-        let items = fold_superstep(exec, commit)?;
-        exec.show_state();
-        if let Some(new) = folded(exec, plan, &items) {
-            checkpoint(exec, new, Some(plan)).await?;
-        }
-        if !exec.superstep.cache_puts.is_empty() {
-            store_cached(exec).await?;
-        }
-        if self.config.drain.requested().is_some() {
-            plan.handle(Input::Drain).expect("the run is not over");
-        }
-        plan.handle(Input::Committed).expect("the engine asked for the commit");
-        exec.superstep.replace(plan.task(0).step, items);
-        self.timing = StepTiming::default();
-        Ok(())
     }
 
     /// Starts waiting tasks. Returns whether others wait only for the consumer of their events.

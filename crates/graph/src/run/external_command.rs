@@ -5,8 +5,8 @@ use superstep_engine::{Control, END, NodeName, RestoreError, Target, Topology};
 
 use super::{
     execution::Execution,
+    first_tasks::{Begin, lost_targets, restore_tasks},
     questions::question_context,
-    resume::{Begin, lost_targets, restore_tasks},
     targets::recorded_targets,
 };
 use crate::{

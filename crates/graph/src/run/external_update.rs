@@ -349,7 +349,7 @@ impl<S: State> Change<S> {
                 continue;
             };
             let left_behind = alone.as_ref().unwrap_or(&self.state);
-            let targets = targets::targets(&graph.nodes[node.position()], left_behind, self.step, &name)?;
+            let targets = graph.nodes[node.position()].targets(left_behind, self.step, &name)?;
             let led = graph.topology.check(node, &targets.ends);
             // The node that ran last took its own routes when it ran, and an update has none.
             let has_routed = is_last_run && matches!(led, Err(EngineError::NoGoto(_)));

@@ -8,8 +8,8 @@ use superstep_engine::{Failure, Input, NodeIndex, NodeName, RestoreError, Run, T
 use superstep_state::{Panicked, chain};
 
 use super::{
-    commit::store_failed,
     execution::Execution,
+    record::store_failed,
     superstep::{FinishedTask, Refused},
 };
 use crate::{

@@ -1,21 +1,18 @@
 //! Finished tasks: folding their writes and finding their targets.
 
-use std::{collections::BTreeMap, mem};
-
-use superstep_engine::{Commit, Finished, Input, NodeIndex, Report, Run, Task, TaskId};
+use superstep_engine::{Finished, Input, NodeIndex, Report, Run, Task, TaskId};
 use superstep_state::{
-    StoredUpdate,
-    internal::{encode, fold},
+    FoldError, StoredUpdate,
+    internal::{clear_ephemeral, encode::keep, fold},
     reduce,
 };
 
 use super::{
-    encode::{check, unencoded},
+    encode::{check, encode, unencoded},
     execution::Execution,
-    nested_call::{begin_fold, note},
-    stored_cache::keep_cached,
+    nested_call::NestedContext,
     superstep::{FinishedTask, Refused, Stop},
-    targets::{items, named, targets},
+    targets::named,
 };
 use crate::{
     RunError, State,
@@ -85,14 +82,13 @@ pub(super) fn finish<S: State>(
     let (update, targets) = if alone {
         exec.is_head = false;
         begin_fold(&mut exec.state, exec.nested.as_mut()).map_err(refuse)?;
-        note(exec.nested.as_mut(), &update);
-        fold(&mut exec.state, update).map_err(refuse)?;
-        (None, targets(compiled, &exec.state, task.step, name)?)
+        fold_update(&mut exec.state, exec.nested.as_mut(), update).map_err(refuse)?;
+        (None, compiled.targets(&exec.state, task.step, name)?)
     } else if !compiled.decides() {
         (Some(update), Targets::default())
     } else {
         let left_behind = reduce(&exec.state, [update.clone()]).map_err(refuse)?;
-        (Some(update), targets(compiled, &left_behind, task.step, name)?)
+        (Some(update), compiled.targets(&left_behind, task.step, name)?)
     };
     let Targets { ends, items } = command_targets.followed_by(targets);
     if update.is_some() || !items.is_empty() || exec.writer.is_some() {
@@ -101,46 +97,32 @@ pub(super) fn finish<S: State>(
     Ok(Report { written, exclusive, targets: ends })
 }
 
-/// Folds the writes of a superstep's tasks in the order of the plan. Returns the items of the next one's workers.
-pub(super) fn fold_superstep<S: State>(
-    exec: &mut Execution<S>,
-    commit: &Commit,
-) -> Result<BTreeMap<u32, String>, Stop> {
-    let Execution { graph, state, nested, superstep, is_head, .. } = exec;
-    let done = &mut superstep.done;
-    let refuse = |node, source| {
-        let node = graph.topology.name(node).clone();
-        RunError::Fold { node, step: commit.step, source }
-    };
-    if done.iter().flatten().any(|done| done.update.is_some()) {
-        let last = done.iter().flatten().next_back().expect("a task with an update is finished").node;
-        *is_head = false;
-        begin_fold(state, nested.as_mut()).map_err(|source| refuse(last, source))?;
+/// Resets the ephemeral channels of the previous superstep.
+pub(super) fn begin_fold<S: State>(
+    state: &mut S,
+    inside: Option<&mut NestedContext<S>>,
+) -> Result<(), FoldError> {
+    let made = inside.and_then(|inside| inside.made.as_mut());
+    // The first superstep still sees the ephemeral values of the initial state.
+    if !made.as_ref().is_some_and(|made| made.is_empty()) {
+        clear_ephemeral(state)?;
     }
-    for (task, done) in commit.order().zip(done.iter_mut()) {
-        let Some(FinishedTask { node, update, .. }) = done else { continue };
-        let Some(update) = update.take() else { continue };
-        note(nested.as_mut(), &update);
-        fold(state, update)
-            .map_err(|source| Refused { error: refuse(*node, source), blamed: vec![task.slot] })?;
+    if let Some(made) = made {
+        made.begin_superstep();
     }
-    // Only accepted results, because others would be rejected again and again. Usually there are none, and taking an empty
-    // list has a cost.
-    if !superstep.cache_inserts.is_empty() {
-        for (_, node, missing, written) in mem::take(&mut exec.superstep.cache_inserts) {
-            keep_cached(exec, node, missing, written);
-        }
+    Ok(())
+}
+
+/// Folds an update, which is retained if the caller of the graph needs it.
+pub(super) fn fold_update<S: State>(
+    state: &mut S,
+    inside: Option<&mut NestedContext<S>>,
+    update: S::Update,
+) -> Result<(), FoldError> {
+    if let Some(made) = inside.and_then(|inside| inside.made.as_mut()) {
+        made.push(update.clone());
     }
-    let done = &mut exec.superstep.done;
-    let mut next_items = BTreeMap::new();
-    if done.iter().flatten().any(|done| !done.items.is_empty()) {
-        let sent = done.iter_mut().flatten().flat_map(|done| done.items.drain(..)).collect();
-        next_items = items(commit.next as usize, sent);
-    }
-    if let Some(events) = &exec.emit.events {
-        events.values(commit.step, &exec.state);
-    }
-    Ok(next_items)
+    fold(state, update)
 }
 
 /// Checks an update, and returns its stored form if the run has a thread.
@@ -154,10 +136,9 @@ pub(super) fn stored_form<S: State>(
     let Some(writer) = &exec.writer else {
         return check(&exec.state, update, step, name).map(|()| None);
     };
-    let stored = if writer.keeps_values() {
-        encode::keep(&exec.state, &exec.graph.initial, update, &mut exec.scratch)
-    } else {
-        encode::encode(&exec.state, update, &mut exec.scratch)
-    };
-    stored.map(Some).map_err(|refused| unencoded(refused, step, name))
+    if writer.keeps_values() {
+        let kept = keep(&exec.state, &exec.graph.initial, update, &mut exec.scratch);
+        return kept.map(Some).map_err(|refused| unencoded(refused, step, name));
+    }
+    encode(&exec.state, update, step, name, &mut exec.scratch).map(Some)
 }

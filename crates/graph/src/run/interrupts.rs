@@ -3,10 +3,10 @@
 use superstep_engine::{Input, Run, Task};
 
 use super::{
-    commit::{store_record, store_stopped},
     execution::Execution,
     fail::fail_task,
     questions::{check_questions, compared, context_of, store_questions},
+    record::{store_record, store_stopped},
     superstep::Refused,
 };
 use crate::{

@@ -5,10 +5,7 @@
 use std::{any::Any, sync::Arc};
 
 use superstep_checkpoint::SubgraphPath;
-use superstep_state::{
-    FoldError,
-    internal::{Made, clear_ephemeral},
-};
+use superstep_state::internal::Made;
 
 use crate::{
     RunError, State,
@@ -112,28 +109,5 @@ pub(super) struct NestedContext<S: State> {
 impl<S: State> NestedContext<S> {
     pub(super) fn new(answers: Vec<PendingAnswer>, made: Option<Made<S>>, watch: Option<Watch<S>>) -> Self {
         Self { answers, made, watch, exit_command: None, rejected: None, fatal: false, refusal: false }
-    }
-}
-
-/// Resets the ephemeral channels of the previous superstep.
-pub(super) fn begin_fold<S: State>(
-    state: &mut S,
-    inside: Option<&mut NestedContext<S>>,
-) -> Result<(), FoldError> {
-    let made = inside.and_then(|inside| inside.made.as_mut());
-    // The first superstep still sees the ephemeral values of the initial state.
-    if !made.as_ref().is_some_and(|made| made.is_empty()) {
-        clear_ephemeral(state)?;
-    }
-    if let Some(made) = made {
-        made.begin_superstep();
-    }
-    Ok(())
-}
-
-/// Retains an update before it is folded, if the caller needs it.
-pub(super) fn note<S: State>(inside: Option<&mut NestedContext<S>>, update: &S::Update) {
-    if let Some(made) = inside.and_then(|inside| inside.made.as_mut()) {
-        made.push(update.clone());
     }
 }

@@ -10,8 +10,8 @@ use super::{
     breakpoints::limits,
     driver::{drive, new_execution},
     execution::Execution,
+    first_tasks::{Begin, accept, accept_and_store, accept_instead, continue_run},
     nested_call::{Call, Called, NestedContext, OwnThread},
-    resume::{Begin, accept, accept_and_store, accept_instead, continue_run},
     superstep::Stop,
 };
 use crate::{

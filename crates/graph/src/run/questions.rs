@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use superstep_engine::{Task, TaskId};
 
-use super::{commit::store_record, execution::Execution};
+use super::{execution::Execution, record::store_record};
 use crate::{
     CheckpointId, Interrupt, NodeError, Question, RunError, State,
     journal::{

@@ -10,9 +10,9 @@ use superstep_engine::{ChannelSet, NodeName, Run};
 use super::{
     breakpoints::limits,
     execution::Execution,
+    first_tasks::continue_run,
     observer::Plain,
     restore::{Restored, load, load_seeded},
-    resume::continue_run,
 };
 use crate::{
     Checkpointer, RunError, RunOptions, State, ThreadId, compiled::graph::Inner,

@@ -12,7 +12,7 @@ use super::{
     driver::{drive, new_execution},
     execution::Execution,
     prune::retain,
-    record::fold_early,
+    stop::fold_early,
     superstep::Stop,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     compiled::graph::{Backends, Inner},
     journal::{replay_script::ReplayCursor, supply::RecordedSupply},
     node::cx::RunScope,
-    run::thread_writer::ThreadWriter,
+    run::{restore::head_state, thread_writer::ThreadWriter},
     stream::emitter::Events,
 };
 
@@ -72,7 +72,7 @@ async fn run_to_end<S: State>(
 
 fn outcome<S: State>(mut exec: Execution<S>, status: Status, config: &RunOptions) -> Outcome<S> {
     if let (Some(writer), true) = (&exec.writer, exec.is_head) {
-        writer.remember(&exec.graph, &exec.state);
+        writer.remember(|nonce, since| head_state(&exec.graph, nonce, &exec.state, since));
     }
     if status != Status::Completed {
         fold_early(&mut exec);

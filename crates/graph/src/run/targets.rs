@@ -1,18 +1,12 @@
-//! The targets of finished tasks.
-//!
-//! Start at [`targets`].
+//! The targets of finished tasks, as they are stored.
 
 use std::collections::BTreeMap;
 
 use superstep_checkpoint::RecordedTarget;
-use superstep_engine::{END, EngineError, NodeIndex, NodeName, Target, Topology};
+use superstep_engine::{END, NodeIndex, NodeName, Target, Topology};
 use superstep_state::RawJson;
 
-use crate::{
-    RunError, State,
-    compiled::node::{CompiledNode, NoTargets},
-    node::routing::Targets,
-};
+use crate::node::routing::Targets;
 
 /// Returns the stored targets that the graph still has, and the names of the missing ones.
 pub(crate) fn recorded_targets(
@@ -59,22 +53,6 @@ pub(crate) fn named(
         }
     };
     ends.iter().map(target).collect()
-}
-
-/// Returns the targets of a node's conditional edges and fan-outs, for the state after it.
-pub(crate) fn targets<S: State>(
-    node: &CompiledNode<S>,
-    state: &S,
-    step: i64,
-    name: &NodeName,
-) -> Result<Targets, RunError> {
-    if !node.decides() {
-        return Ok(Targets::default());
-    }
-    node.targets(state).map_err(|error| match error {
-        NoTargets::NoRoute => RunError::Route { step, error: EngineError::NoRoute(name.clone()) },
-        NoTargets::Failed(source) => RunError::Router { node: name.clone(), step, source },
-    })
 }
 
 /// Returns the items of the last of `next` tasks, by slot, in sending order.

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Map, Value};
 use superstep_checkpoint::{
-    CheckpointMeta, Clock, Commit, Lease, Source, TaskKey, TaskRecord,
+    CheckpointMeta, Clock, Commit, HeadState, Lease, Source, TaskKey, TaskRecord,
     internal::own::{self, MEMORIES},
 };
 use superstep_engine::Control;
@@ -22,7 +22,7 @@ use crate::{
     compiled::{graph::Inner, owner::Mark},
     run::{
         durability::{Queue, UnstoredSuperstep, UnstoredSupersteps, Write, Writes, store_records},
-        restore::{self, SinceSnapshot},
+        since_snapshot::SinceSnapshot,
     },
 };
 
@@ -191,10 +191,11 @@ impl ThreadWriter {
         (&self.checkpointer, &self.thread)
     }
 
-    /// Remembers the state of the head for the next run, if it can be known without the stored data.
-    pub(crate) fn remember<S: State>(&self, graph: &Arc<Inner<S>>, state: &S) {
+    /// Remembers the state of the head for the next run, if it can be known without the stored data; `state` makes it of the
+    /// thread's nonce and the data since its last snapshot.
+    pub(crate) fn remember(&self, state: impl FnOnce(Option<&str>, SinceSnapshot) -> Option<HeadState>) {
         let (Some(head), Some(_), true) = (self.head, &self.lease, self.unknown.is_empty()) else { return };
-        if let Some(state) = restore::head_state(graph, self.nonce(), state, self.since_snapshot) {
+        if let Some(state) = state(self.nonce(), self.since_snapshot) {
             self.checkpointer.remember(&self.thread, head, state);
         }
     }

@@ -6,8 +6,7 @@ use std::{
 use serde_json::json;
 use superstep_checkpoint::{Checkpointer, MemoryCheckpointer, text};
 use superstep_graph::{
-    CompiledGraph, Cx, END, Log, NodeError, Route, RunOptions, START, State, StateGraph, clock::SystemClock,
-    error::chain,
+    CompiledGraph, Cx, END, Log, NodeError, Route, RunOptions, START, State, StateGraph, error::chain,
 };
 use superstep_testing::sim::{self, Sim};
 
@@ -92,7 +91,7 @@ async fn attempts(crashes: impl IntoIterator<Item = usize>, ran: &Ran) -> (Memor
         object.restart(crash);
         let graph = looping(ran);
         let served = serve_run(&mut object, &"memory", |threads| run(graph, threads));
-        let ended = tokio::time::timeout(std::time::Duration::from_millis(1), served).await;
+        let ended = tokio::time::timeout(Duration::from_millis(1), served).await;
         match (ended, crash) {
             (Ok(ended), _) => return (object, ended.unwrap().unwrap()),
             (Err(_), Some(_)) => assert!(object.is_crashed(), "the run waits for nothing else"),

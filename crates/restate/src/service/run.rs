@@ -16,7 +16,7 @@ use crate::{
     service::{
         Host,
         context::Handler,
-        graph::{Attempt, Stop, Work},
+        graph::{self, Attempt, Stop, Work},
         read, served, store,
     },
 };
@@ -107,7 +107,7 @@ fn begin(
                 None => threads,
             };
             let (has_begun, is_stored) = (progress.has_begun(), progress.has_committed());
-            runs.work(threads, thread, Attempt { work, has_begun, is_stored, stop }).await
+            graph::work(&**runs, threads, thread, Attempt { work, has_begun, is_stored, stop }).await
         })
     }
 }

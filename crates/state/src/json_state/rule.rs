@@ -204,8 +204,12 @@ impl JsonChannel {
                     *held = RuleValue::from(write);
                 }
             },
-            (_, RuleValue::Value(value)) => self.fold_value(Arc::make_mut(value), write)?,
-            (_, RuleValue::Nothing | RuleValue::List(_) | RuleValue::ById(_)) => {
+            (
+                JsonReducer::Append | JsonReducer::Sum | JsonReducer::Union | JsonReducer::Barrier,
+                RuleValue::Value(value),
+            ) => self.fold_value(Arc::make_mut(value), write)?,
+            (JsonReducer::Append | JsonReducer::Topic | JsonReducer::MergeById, _)
+            | (JsonReducer::Sum | JsonReducer::Union | JsonReducer::Barrier, _) => {
                 unreachable!("`read` makes the values that a reducer takes")
             }
         }
@@ -232,9 +236,17 @@ impl JsonChannel {
                 };
                 *arrived = self.names.iter().filter(is_there).cloned().map(Value::String).collect();
             }
-            (_, _, write) => {
+            (
+                JsonReducer::Append | JsonReducer::Sum | JsonReducer::Union | JsonReducer::Barrier,
+                _,
+                write,
+            ) => {
                 let wanted = self.kind().name();
                 return Err(format!("{} is written, and {wanted} is needed", kind(&write)).into());
+            }
+            (JsonReducer::LastValue | JsonReducer::Ephemeral | JsonReducer::AnyValue, ..)
+            | (JsonReducer::Topic | JsonReducer::MergeById | JsonReducer::Max, ..) => {
+                unreachable!("`fold` folds their writes itself")
             }
         }
         Ok(())

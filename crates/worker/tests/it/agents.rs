@@ -72,7 +72,7 @@ impl Desk {
         self.jobs.run(self.agent.graph(), thread, ask(text)).send().await.unwrap()
     }
 
-    async fn said(&self, thread: &str) -> Vec<String> {
+    async fn texts(&self, thread: &str) -> Vec<String> {
         let state = self.agent.thread(thread).state().await.unwrap();
         state.values.messages.iter().map(|message| message.content.clone()).collect()
     }
@@ -113,7 +113,7 @@ async fn a_turn_whose_model_is_unavailable_fails_the_attempt_and_the_next_one_ca
         assert_eq!(desk.worker().at_ms(due).run_due().await.unwrap(), 1, "{attempt}");
         assert_eq!(desk.jobs.list(Listed::All).await.unwrap().len(), left);
     }
-    assert_eq!(desk.said("t").await, ["hi", "Hello."]);
+    assert_eq!(desk.texts("t").await, ["hi", "Hello."]);
     assert_eq!(desk.model.requests().len(), 3);
 }
 
@@ -128,7 +128,7 @@ async fn the_last_attempt_without_a_reply_leaves_a_dead_job_that_a_retry_complet
     assert!(desk.jobs.retry(id).await.unwrap());
     desk.work().await;
     assert_eq!(desk.jobs.list(Listed::All).await.unwrap(), []);
-    assert_eq!(desk.said("t").await, ["hi", "Hello."]);
+    assert_eq!(desk.texts("t").await, ["hi", "Hello."]);
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn an_answer_and_a_resume_also_fail_if_the_model_is_unavailable_and_do_not
     desk.work().await;
     assert_eq!(desk.job(resume).await.state, JobState::Dead);
     assert_eq!(desk.worker().at_ms(failed.run_at_ms + 1).run_due().await.unwrap(), 1);
-    assert_eq!(desk.said("t").await, ["where?", "", "here", "There."]);
+    assert_eq!(desk.texts("t").await, ["where?", "", "here", "There."]);
     assert_eq!(desk.jobs.list(Listed::In(JobState::Queued)).await.unwrap(), []);
 }
 
@@ -178,7 +178,7 @@ async fn prompts_behind_a_question_use_no_attempts_and_run_in_their_order_after_
             desk.approve(answer_key).await;
             desk.work().await;
             assert_eq!(
-                desk.said("t").await,
+                desk.texts("t").await,
                 ["one", "", "here", "There.", "two", "Two.", "three", "Three."],
                 "{key:?} {answer_key:?}"
             );

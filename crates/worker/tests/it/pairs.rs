@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::{
     server::shared,
-    support::{Control, Form, assert_whole, fresh, input, said, trip, until_done},
+    support::{Control, Form, assert_whole, fresh, input, log_entry, trip, until_done},
 };
 
 #[tokio::test]
@@ -83,10 +83,10 @@ fn draining(options: &PostgresOptions, at: &Arc<Notify>, release: &Arc<Notify>) 
             cx.drain("enough for today");
             at.notify_one();
             release.notified().await;
-            said("one")
+            log_entry("one")
         },
     );
-    let two = graph.add_node("two", async |_: Form, _: Cx| said("two"));
+    let two = graph.add_node("two", async |_: Form, _: Cx| log_entry("two"));
     graph.add_edge(START, one);
     graph.add_edge(one, two);
     graph.add_edge(two, END);

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{
     server::shared,
-    support::{Form, fresh, said, until_done},
+    support::{Form, fresh, log_entry, until_done},
 };
 
 /// Builds a graph with this name whose node asks this question, as one version of a program does.
@@ -17,7 +17,7 @@ fn asking(options: &PostgresOptions, name: &str, question: &'static str) -> Comp
     let mut graph = StateGraph::<Form>::new(name);
     let ask = graph.add_node_with("ask", question, async |question: &'static str, _: Form, cx: Cx| {
         let answer: String = cx.interrupt("sure", question).await;
-        said(&answer)
+        log_entry(&answer)
     });
     graph.add_edge(START, ask);
     graph.add_edge(ask, END);
@@ -142,7 +142,7 @@ fn busy_and_asking(
     let mut graph = StateGraph::<Form>::new("both");
     let ask = graph.add_node("ask", async |_: Form, cx: Cx| {
         let answer: String = cx.interrupt("sure", "Pay?").await;
-        said(&answer)
+        log_entry(&answer)
     });
     let signals = (began.clone(), release.clone());
     let work = graph.add_node_with(
@@ -151,10 +151,10 @@ fn busy_and_asking(
         async |(began, release): (Arc<Notify>, Arc<Notify>), _: Form, _: Cx| {
             began.notify_one();
             release.notified().await;
-            said("worked")
+            log_entry("worked")
         },
     );
-    let end = graph.add_node("end", async |_: Form, _: Cx| said("end"));
+    let end = graph.add_node("end", async |_: Form, _: Cx| log_entry("end"));
     graph.add_edge(START, ask);
     graph.add_edge(START, work);
     graph.add_join([ask, work], end);

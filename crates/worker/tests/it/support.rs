@@ -38,7 +38,7 @@ pub(crate) struct Form {
     pub(crate) log: Log<String>,
 }
 
-pub(crate) fn said(text: &str) -> FormUpdate {
+pub(crate) fn log_entry(text: &str) -> FormUpdate {
     Form::update().log([text.to_owned()])
 }
 

@@ -330,13 +330,13 @@ fn events_are_emitted_one_after_the_other() {
 }
 
 /// The calls of `on_error`.
-type Heard = Arc<Mutex<Vec<(String, String)>>>;
+type Reported = Arc<Mutex<Vec<(String, String)>>>;
 
-fn listening(builder: AgentBuilder, config: ReactConfig, heard: &Heard) -> AgentLoop<String> {
+fn listening(builder: AgentBuilder, config: ReactConfig, reported: &Reported) -> AgentLoop<String> {
     let context = |msg: &String, history: &[Value]| ready(Ok(context(msg, history)));
-    let heard = heard.clone();
+    let reported = reported.clone();
     let on_error = move |error: &(dyn std::error::Error + 'static), place: &str| {
-        heard.lock().unwrap().push((place.to_owned(), error.to_string()));
+        reported.lock().unwrap().push((place.to_owned(), error.to_string()));
     };
     AgentLoop::new(builder.config(config), context, |_| ready(Ok(())), on_error).unwrap()
 }
@@ -348,15 +348,15 @@ fn on_error_receives_a_failed_tool_and_the_turn_continues() {
         ("boom", "Error executing 'boom': the tool panicked: boom"),
     ] {
         let script = Script::new([call("c1", tool, "{}"), call("c2", "nope", "{}"), txt("sorry")]);
-        let (heard, kit) = (Heard::default(), super::Kit::default());
+        let (reported, kit) = (Reported::default(), super::Kit::default());
         let model = ScriptedModel::new(script);
         let builder = Agent::builder(Arc::new(model)).tools(kit.tools(&["fails", "boom"]));
-        let agent = listening(builder, ReactConfig::harness(), &heard);
+        let agent = listening(builder, ReactConfig::harness(), &reported);
         let turn = super::paused(agent.run(&"go".to_owned(), &[], None)).unwrap();
         assert_eq!(turn.final_content.as_deref(), Some("sorry"));
         // An error of the model is not a failure of a tool.
         let told = ("tool".to_owned(), format!("the tool `{tool}` failed: {said}"));
-        assert_eq!(*heard.lock().unwrap(), [told]);
+        assert_eq!(*reported.lock().unwrap(), [told]);
     }
 }
 
@@ -364,12 +364,12 @@ fn on_error_receives_a_failed_tool_and_the_turn_continues() {
 fn a_tool_that_fails_may_end_the_turn_with_every_call_answered() {
     let round =
         calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "fails", "{}"), ("c3", "echo", r#"{"x":"2"}"#)]);
-    let (heard, kit) = (Heard::default(), super::Kit::default());
+    let (reported, kit) = (Reported::default(), super::Kit::default());
     let model = ScriptedModel::new(Script::new([round]));
     let builder = Agent::builder(Arc::new(model)).tools(kit.tools(&["echo", "fails"]));
     let builder = builder.checkpointer(Arc::new(MemoryCheckpointer::new()));
     let config = ReactConfig { tool_errors: ToolErrors::Fail, ..ReactConfig::harness() };
-    let agent = listening(builder, config, &heard);
+    let agent = listening(builder, config, &reported);
     super::paused(async {
         let error = agent.run_with(&"go".to_owned(), &[], t()).await.unwrap_err();
         assert_eq!(
@@ -384,5 +384,5 @@ fn a_tool_that_fails_may_end_the_turn_with_every_call_answered() {
         assert_eq!(results, ["r:1", "Error executing 'fails': no luck", behind]);
         super::super::check::calls_are_answered(state.messages.iter());
     });
-    assert_eq!((kit.n("echo"), heard.lock().unwrap().len()), (1, 1), "it is told once");
+    assert_eq!((kit.n("echo"), reported.lock().unwrap().len()), (1, 1), "it is told once");
 }

@@ -37,7 +37,7 @@ async fn work_that_outlives_its_superstep_neither_is_done_again_nor_spoils_the_n
     graph.add_edge(START, a);
     graph.add_edge(a, b);
     let graph = kept(&graph.compile().unwrap());
-    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in a 2");
+    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.log_text(), "in a 2");
     replayed(&graph).await.assert_same();
     assert_eq!(outside.times(), 2);
 }
@@ -80,7 +80,7 @@ async fn several_effects_under_one_name_are_distinguished() {
             Ok(say(&said))
         }
     });
-    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in x11y22z33");
+    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.log_text(), "in x11y22z33");
     replayed(&graph).await.assert_same();
     assert_eq!(outside.times(), 3);
 }
@@ -102,7 +102,7 @@ async fn a_failed_once_returns_the_same_error_again() {
             Ok(say(&format!("{} {cause:?} {:?} {}", error.cause(), error.data(), error.is_fatal())))
         }
     });
-    let said = graph.thread("t").run(say("in")).await.unwrap().state.said();
+    let said = graph.thread("t").run(say("in")).await.unwrap().state.log_text();
     assert_eq!(said, r#"in the card is declined Some("no money") Some(Number(7)) true"#);
     replayed(&graph).await.assert_same();
     assert_eq!(outside.times(), 1);
@@ -166,7 +166,7 @@ async fn a_call_that_outlives_its_superstep_does_not_disturb_those_of_the_next()
     graph.add_edge(START, a);
     graph.add_edge(a, b);
     let graph = kept(&graph.compile().unwrap());
-    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in a b");
+    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.log_text(), "in a b");
     let told = told.lock().unwrap().clone();
     assert!(told.starts_with("SS158: node `a` calls under the key \"k\", but its task is over"), "{told}");
 }

@@ -15,12 +15,12 @@ use superstep::{
 use tokio::time;
 
 use super::{Outside, Ticks, found, kept, replayed};
-use crate::support::{Plain, PlainUpdate, say, sayer};
+use crate::support::{Plain, PlainUpdate, logging_node, say};
 
 /// `a → b → c`, stopped before `b` by the graph and after it by the node.
 pub(super) fn stopping(last: &'static str, store: Arc<dyn Checkpointer>) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("stops");
-    let a = sayer(&mut graph, "a");
+    let a = logging_node(&mut graph, "a");
     let b = graph.add_node("b", async |_: Plain, cx: Cx| {
         cx.drain("enough for now");
         say("b")
@@ -59,7 +59,7 @@ pub(super) fn calls(inner: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
         match time::timeout(Duration::from_secs(1), cx.call(&inner, say("to inner")).key("k")).await {
             Err(_) => say("late"),
             Ok(Err(_)) => say("failed"),
-            Ok(Ok(end)) => say(&end.said()),
+            Ok(Ok(end)) => say(&end.log_text()),
         }
     });
     outer.add_edge(START, call);
@@ -70,7 +70,7 @@ pub(super) fn calls(inner: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
 async fn an_abandoned_call_adopts_the_callers_update() {
     for persistence in [Persistence::PerTask, Persistence::PerNode, Persistence::Ephemeral] {
         let mut inner = StateGraph::<Plain>::new("inner");
-        let quick = sayer(&mut inner, "quick");
+        let quick = logging_node(&mut inner, "quick");
         let slow = inner.add_node("slow", async |_: Plain, cx: Cx| {
             cx.sleep(Duration::from_secs(3600)).await;
             say("slow")
@@ -78,7 +78,7 @@ async fn an_abandoned_call_adopts_the_callers_update() {
         inner.add_edge(START, quick);
         inner.add_edge(quick, slow);
         let graph = calls(&inner.compile().unwrap().with_persistence(persistence));
-        assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in late");
+        assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.log_text(), "in late");
         let replayed = replayed(&graph).await;
         assert_eq!((replayed.taken, replayed.divergence), (1, None), "{persistence:?}");
     }
@@ -88,12 +88,12 @@ async fn an_abandoned_call_adopts_the_callers_update() {
 async fn of_a_call_that_came_to_its_step_limit_the_callers_update_is_taken() {
     for persistence in [Persistence::PerTask, Persistence::Ephemeral] {
         let mut inner = StateGraph::<Plain>::new("inner");
-        let again = sayer(&mut inner, "again");
+        let again = logging_node(&mut inner, "again");
         inner.add_edge(START, again);
         inner.add_edge(again, again);
         let graph = calls(&inner.compile().unwrap().with_persistence(persistence));
         let end = graph.thread("t").step_limit(5).run(say("in")).await.unwrap();
-        assert_eq!(end.state.said(), "in failed");
+        assert_eq!(end.state.log_text(), "in failed");
         let replayed = replayed(&graph).await;
         assert_eq!((replayed.taken, replayed.divergence), (1, None), "{persistence:?}");
     }
@@ -109,7 +109,7 @@ async fn effects_of_a_failed_ephemeral_graph_are_not_repeated() {
     });
     inner.add_edge(START, work);
     let graph = calls(&inner.compile().unwrap().with_persistence(Persistence::Ephemeral));
-    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in failed");
+    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.log_text(), "in failed");
     let replayed = replayed(&graph).await;
     assert_eq!((replayed.taken, replayed.divergence, outside.times()), (1, None, 1));
 }
@@ -169,7 +169,7 @@ enum Next {
 /// Builds `a → b → c` and `d`, where `b` fails. Its error handler leads to `d` if it `routes`, and otherwise to nothing.
 fn handled(outside: &Outside, routes: bool) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("handled");
-    let [a, c, d] = ["a", "c", "d"].map(|name| sayer(&mut graph, name));
+    let [a, c, d] = ["a", "c", "d"].map(|name| logging_node(&mut graph, name));
     let b = graph.add_node_with("b", outside.clone(), async |outside: Outside, _: Plain, _: Cx| {
         outside.done();
         Err::<PlainUpdate, _>(NodeError::new("down"))
@@ -197,7 +197,7 @@ async fn the_update_of_an_error_handler_is_adopted_if_its_failure_is_not_recorde
         let (outside, said) = (Outside::default(), if routes { "in a down d" } else { "in a down" });
         let graph = handled(&outside, routes);
         let thread = graph.thread("t");
-        assert_eq!(thread.recording(false).run(say("in")).await.unwrap().state.said(), said);
+        assert_eq!(thread.recording(false).run(say("in")).await.unwrap().state.log_text(), said);
         let replayed = replayed(&graph).await;
         assert_eq!((replayed.taken, replayed.divergence), (1, None), "recording, {routes}");
 
@@ -206,7 +206,7 @@ async fn the_update_of_an_error_handler_is_adopted_if_its_failure_is_not_recorde
         let thread = graph.thread("t");
         thread.break_before(["b"]).run(say("in")).await.unwrap();
         thread.durability(Durability::Exit).break_after(["b"]).resume().await.unwrap();
-        assert_eq!(thread.resume().await.unwrap().state.said(), said);
+        assert_eq!(thread.resume().await.unwrap().state.log_text(), said);
         let replayed = super::replayed(&graph).await;
         assert_eq!((replayed.taken, replayed.divergence), (1, None), "durability, {routes}");
         assert_eq!(outside.times(), 2, "the node that failed was not repeated");
@@ -232,7 +232,7 @@ async fn a_graph_that_was_left_after_a_failure_is_replayed() {
         inner.add_edge(START, guard);
 
         let mut graph = StateGraph::<Plain>::new("outer");
-        let [c, d] = ["c", "d"].map(|name| sayer(&mut graph, name));
+        let [c, d] = ["c", "d"].map(|name| logging_node(&mut graph, name));
         let call = graph.add_routing_subgraph::<Next>("call", &inner.compile().unwrap());
         graph.add_routes(call, move |next| match next {
             Next::C => c,
@@ -242,7 +242,7 @@ async fn a_graph_that_was_left_after_a_failure_is_replayed() {
         let graph = kept(&graph.compile().unwrap());
         let first = graph.thread("t").run(say("in")).await;
         assert_eq!(first.is_err(), attempts == 1);
-        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in left c");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.log_text(), "in left c");
         assert_eq!(replayed(&graph).await.divergence, None, "{attempts}");
     }
 }

@@ -18,7 +18,7 @@ use super::{
     ends::{calls, stopping},
     kept, one, replayed,
 };
-use crate::support::{Plain, say, sayer};
+use crate::support::{Plain, logging_node, say};
 
 /// `START → ask → END`, which says the number of its questions.
 fn asking(outside: &Outside) -> CompiledGraph<Plain> {
@@ -36,8 +36,8 @@ async fn after_a_live_replay_a_thread_stands_where_it_stood() {
     graph.thread("t").run(say("in")).await.unwrap();
     let live = graph.thread("t").replay().live(["a"]).run().await.unwrap();
     assert_eq!(live.divergence.map(|found| found.got), Some("2".into()));
-    assert_eq!(graph.thread("t").state().await.unwrap().values.said(), "in 1");
-    assert_eq!(graph.thread("t").run(say("next")).await.unwrap().state.said(), "in 1 next 3");
+    assert_eq!(graph.thread("t").state().await.unwrap().values.log_text(), "in 1");
+    assert_eq!(graph.thread("t").run(say("next")).await.unwrap().state.log_text(), "in 1 next 3");
     let whole = replayed(&graph).await;
     whole.assert_same();
     assert_eq!(whole.supersteps, 4);
@@ -136,7 +136,7 @@ async fn unsuitable_threads_are_rejected_and_stay_unchanged() {
     assert_eq!(stopped.thread("t").resume().await.unwrap().status, Status::Drained);
 
     let mut inner = StateGraph::<Plain>::new("inner");
-    let work = sayer(&mut inner, "work");
+    let work = logging_node(&mut inner, "work");
     inner.add_edge(START, work);
     let own = calls(&inner.compile().unwrap().with_persistence(Persistence::PerNode));
     own.thread("t").run(say("in")).await.unwrap();
@@ -146,7 +146,7 @@ async fn unsuitable_threads_are_rejected_and_stay_unchanged() {
     replayed(&own).await.assert_same();
     let end = own.thread("t").run(say("more")).await.unwrap().state;
     assert_eq!(
-        end.said(),
+        end.log_text(),
         "in to inner work more to inner work to inner work",
         "the memory of `inner` remains"
     );

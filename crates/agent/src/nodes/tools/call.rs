@@ -17,8 +17,8 @@ use tracing::Instrument as _;
 use super::{
     answer::{Answer, CallResult},
     decision::{Approved, Decision, about, decide},
-    hooks::{acted, prepare},
-    keys::{result_of, start_event_key},
+    hooks::acted,
+    keys::{asks, result_of, start_event_key},
     pending::{Left, Pending},
     round::{Counted, Round},
 };
@@ -47,7 +47,6 @@ struct Call<'a> {
 pub(super) async fn answer(round: &Round, pending: Pending) -> Result<Answer, NodeError> {
     let (cx, position) = (&round.cx, pending.position);
     let _answered = round.order.until_answered(position);
-    let pending = prepare(round, pending).await?;
     let behaviour = round.behaviour(&pending);
     let (call_id, name) = (pending.call.id.clone(), pending.name.clone());
     let is_cancelled = pending.left == Left::Nothing && cx.cancel().is_cancelled();
@@ -221,6 +220,36 @@ impl<'a> Call<'a> {
             None => done.result,
         };
         Ok(CallResult { result, rule: approved.rule, ran_with, ..done })
+    }
+
+    /// Runs the call, and again after each answer to a question of its tool.
+    async fn run_answered(&mut self, approved: &Approved) -> Result<CallResult, NodeError> {
+        loop {
+            let answers = self.answers(&approved.args).await?;
+            if let Some(done) = self.unknown_outcome(&approved.tool).await? {
+                return Ok(done);
+            }
+            let span = trace::execute_tool(&self.pending.name, &self.pending.call.id);
+            captured(&span, trace::ARGUMENTS, || approved.args.to_string());
+            match self.run_tool(approved, answers).instrument(span.clone()).await {
+                Ok(done) => {
+                    captured(&span, trace::RESULT, || done.result.clone());
+                    if !done.returned {
+                        trace::failed(&span);
+                    }
+                    if self.questions.is_empty() {
+                        return Ok(done);
+                    }
+                    let note = prompts::sent_again(self.questions.len() + 1);
+                    return Ok(CallResult { result: format!("{note}\n{}", done.result), ..done });
+                }
+                Err(question) => {
+                    let key = asks(self.pending.position, self.questions.len());
+                    let stored = self.round.cx.once(&key, async |_| Ok::<_, NodeError>(question)).await?;
+                    self.questions.push(stored);
+                }
+            }
+        }
     }
 
     /// Returns the key with which the tool recognizes a repetition of the call.

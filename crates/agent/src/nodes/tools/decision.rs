@@ -32,7 +32,7 @@ use crate::{
     approval::{ApprovalRequest, Approvals},
     config::{PermissionRule, Permit, prompts},
     context::finish::Finishing,
-    permissions::decided,
+    permissions::permit_of,
 };
 
 pub(super) enum Decision {
@@ -92,7 +92,7 @@ pub(super) async fn decide(
     if let Some(reason) = call.denied() {
         return refused(prompts::denied(reason));
     }
-    let approved = match permission(round, tool, call, args).await? {
+    let approved = match by_verdict(round, tool, call, args).await? {
         Decision::Run(approved) => approved,
         // Its result does not change any more.
         Decision::Done { args, .. } if was_begun => {
@@ -113,7 +113,7 @@ pub(super) async fn decide(
 }
 
 /// Decides by the verdict on a valid call, with an approval if the verdict requires one.
-async fn permission(
+async fn by_verdict(
     round: &Round,
     tool: &Arc<dyn Tool>,
     call: &Pending,
@@ -192,7 +192,7 @@ fn verdict(
 
 /// Returns the decision of the rules on a call.
 fn by_rules(round: &Round, rules: &[PermissionRule], name: &str, args: &Value) -> Option<Permit> {
-    decided(rules, name, round.tool(name).map(|tool| &**tool), args)
+    permit_of(rules, name, round.tool(name).map(|tool| &**tool), args)
 }
 
 /// Returns the decision of the thread's granted rules.
@@ -216,7 +216,7 @@ fn question(tool: &dyn Tool, args: &Value) -> Result<Option<String>, String> {
 
 /// Decides early on a call; `None` if it is not a valid call of a tool. The tool's question is
 /// recorded, because the call may change its inputs.
-pub(super) fn verdict_on(round: &Round, call: &Pending) -> Option<Verdict> {
+pub(super) fn early_verdict(round: &Round, call: &Pending) -> Option<Verdict> {
     let (cx, id) = (&round.cx, &call.call.id);
     let is_open = call.refused.is_none() && call.denied().is_none();
     let args = call.valid_args().filter(|_| is_open)?;
@@ -264,7 +264,7 @@ pub(super) fn about(round: &Round, call: &Pending) -> Value {
     let verdict = match (&call.checked, round.tool(&call.name), call.denied()) {
         (_, _, Some(reason)) => json!({ "denied": reason }),
         (Some(Ok(args)), Some(tool), None) => {
-            let verdict = || verdict_before(round, call, &**tool, args);
+            let verdict = || replayed_verdict(round, call, &**tool, args);
             match call.verdict.clone().unwrap_or_else(verdict) {
                 Verdict::Run => json!("run"),
                 Verdict::Ask(_) => json!("ask"),
@@ -278,7 +278,7 @@ pub(super) fn about(round: &Round, call: &Pending) -> Value {
 }
 
 /// Decides on a call by the grants before this round. The existence of the tool's question is recorded.
-fn verdict_before(round: &Round, call: &Pending, tool: &dyn Tool, args: &Value) -> Verdict {
+fn replayed_verdict(round: &Round, call: &Pending, tool: &dyn Tool, args: &Value) -> Verdict {
     let name = &call.name;
     verdict(round, name, args, by_rules(round, &round.granted, name, args), || {
         let asks = question(tool, args)?.is_some();
@@ -301,7 +301,7 @@ pub(super) fn permits(
     let (tool, args) = (tool.clone(), args.clone());
     move |argument, subject| {
         let fixed = ResolvedTool { tool: &*tool, argument, subject };
-        let by = |rules: &[PermissionRule]| decided(rules, &tool.spec().name, Some(&fixed), &args);
+        let by = |rules: &[PermissionRule]| permit_of(rules, &tool.spec().name, Some(&fixed), &args);
         match combined(by(&configured), by(&granted)) {
             Some(Permit::Allow) => true,
             Some(Permit::Deny) => false,

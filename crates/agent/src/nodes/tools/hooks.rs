@@ -16,7 +16,7 @@ use crate::{
 pub(super) async fn prepare(round: &Round, mut call: Pending) -> Result<Pending, NodeError> {
     let (hooks, cx) = (&round.deps.hooks.acting, &round.cx);
     let has_none = hooks.is_empty() && round.deps.check.is_none();
-    if has_none || call.refused.is_some() || call.acting.is_some() {
+    if has_none || call.refused.is_some() {
         return Ok(call);
     }
     let original = Acting::new(&call.call.id, &call.name, call.args());

@@ -14,9 +14,9 @@ use crate::{
     events::emit,
     hooks::Acting,
     nodes::{loops, parts},
-    permissions::decided,
+    permissions::permit_of,
+    repair::repaired_call,
     state::{Refusal, ToolCallRecord},
-    transcript::repaired_call,
 };
 
 /// A call that must be answered.
@@ -213,7 +213,7 @@ fn over_budget_of(
     let is_usable = |call: &Pending| {
         let is_allowed = |args| {
             let tool = deps.tools.get(&call.name).map(|tool| &**tool);
-            decided(&deps.config.permissions, &call.name, tool, args) != Some(Permit::Deny)
+            permit_of(&deps.config.permissions, &call.name, tool, args) != Some(Permit::Deny)
         };
         !deps.hooks.acting.is_empty() || call.valid_args().is_some_and(is_allowed)
     };

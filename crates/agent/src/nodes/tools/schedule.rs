@@ -8,7 +8,7 @@ use superstep_graph::NodeError;
 use super::{
     answer::Answer,
     call,
-    decision::{request_all, verdict_on},
+    decision::{early_verdict, request_all},
     hooks::prepare,
     pending::Pending,
     round::Round,
@@ -22,20 +22,17 @@ use super::{
 pub(super) async fn answer_all(round: &mut Round, mut calls: Vec<Pending>) -> Result<Vec<Answer>, NodeError> {
     let hold = round.deps.config.approval.hold_batch;
     let asks_first = hold || round.deps.approvals.are_outside();
-    if asks_first || round.at_once() > 1 {
-        // The user approves the final arguments, which also determine whether the call runs alone.
-        calls = stream::iter(calls)
-            .map(|call| prepare(round, call))
-            .buffered(round.at_once())
-            .try_collect()
-            .await?;
+    // The user approves the final arguments, which also determine whether the call runs alone.
+    let prepares_all = asks_first || round.at_once() > 1;
+    if prepares_all {
+        calls = prepare_all(round, calls).await?;
     }
     // Hooks may have changed a call to any other.
     round.arrange(&calls);
     let round = &*round;
     if asks_first {
         for call in &mut calls {
-            call.verdict = verdict_on(round, call);
+            call.verdict = early_verdict(round, call);
         }
     }
     let mut undecided = asks_first && calls.iter().any(Pending::needs_approval);
@@ -43,6 +40,9 @@ pub(super) async fn answer_all(round: &mut Round, mut calls: Vec<Pending>) -> Re
     while !calls.is_empty() {
         let later = calls.split_off(side_by_side(round, &calls));
         let mut now = std::mem::replace(&mut calls, later);
+        if !prepares_all {
+            now = prepare_all(round, now).await?;
+        }
         if undecided && (hold || now.iter().any(Pending::needs_approval)) {
             undecided = false;
             if !hold {
@@ -58,6 +58,10 @@ pub(super) async fn answer_all(round: &mut Round, mut calls: Vec<Pending>) -> Re
         answers.extend(answer_some(round, now).await?);
     }
     Ok(answers)
+}
+
+async fn prepare_all(round: &Round, calls: Vec<Pending>) -> Result<Vec<Pending>, NodeError> {
+    stream::iter(calls).map(|call| prepare(round, call)).buffered(round.at_once()).try_collect().await
 }
 
 /// Separates the calls that require a decision, with those behind them in a sequence, from the others.

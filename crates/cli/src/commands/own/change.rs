@@ -1,14 +1,17 @@
 //! `fork` and `edit`: changes of threads of one's own graphs, without a run.
 
 use serde_json::json;
-use superstep::{CheckpointId, RunError, ThreadId, thread::AsNode};
+use superstep::{CheckpointId, RunError, ThreadId, node::NodeName, thread::AsNode};
 
 use crate::{
     args::{
         own::{EditArgs, ForkArgs},
         shared::Locate,
     },
-    graphs::graph_set::GraphSet,
+    graphs::{
+        graph_set::GraphSet,
+        input::{check, unfit},
+    },
     output::{
         exit::{Exit, Failure},
         suggest::closest,
@@ -31,13 +34,13 @@ pub(crate) async fn fork(args: ForkArgs, graphs: &GraphSet) -> Result<Exit, Fail
     let is_set_back = location.note_set_back(&*owned.store, &owned.name).await;
     owned.store = location.open()?;
     let forked = match &new {
-        None => owned.open().fork(at).await?,
+        None => owned.open().fork(Some(at)).await?,
         Some(new) => {
             let copy = ThreadId::from(new.as_str());
             location.mark_copy(&*owned.store, &owned.name, &copy).await?;
-            owned.open().copy_to(new).await?;
-            let opened = owned.graph.open(owned.store.clone(), owned.options.clone().thread(copy.clone()));
-            match opened.fork(at).await {
+            owned.open().copy_to(copy.clone()).await?;
+            owned.options = owned.options.thread(copy.clone());
+            match owned.open().fork(Some(at)).await {
                 Ok(forked) => forked,
                 Err(error) => {
                     owned.store.delete(&copy).await?;
@@ -67,10 +70,9 @@ pub(crate) async fn edit(args: EditArgs, graphs: &GraphSet) -> Result<Exit, Fail
     let name = &thread.name;
     let location = thread.database.location.locate(&graphs.program)?;
     let mut owned = graphs.find(&location, name, None).await?;
-    owned.graph.check("update", &update)?;
-    let nodes = owned.graph.nodes();
+    check(&**owned.graph, "update", &update)?;
     if let Some(node) = node.as_deref().filter(|node| !node.starts_with("__")) {
-        let known: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        let known: Vec<&str> = owned.graph.topology().names().map(NodeName::as_str).collect();
         if !known.contains(&node) {
             let hint = match closest(node, &known) {
                 Some(near) => format!("did you mean `{near}`?"),
@@ -84,11 +86,13 @@ pub(crate) async fn edit(args: EditArgs, graphs: &GraphSet) -> Result<Exit, Fail
     }
     let is_set_back = location.note_set_back(&*owned.store, &owned.name).await;
     owned.store = location.open()?;
-    let checkpoint = owned.open().update(AsNode::from(node.as_deref()), &update).await?;
+    let opened = owned.open();
+    let updated = opened.update(AsNode::from(node.as_deref()), &update);
+    let checkpoint = updated.map_err(|error| unfit("update", &error))?.await?;
     if !is_set_back {
         location.anchor(&*owned.store, &owned.name, &Ok(Exit::Ok)).await;
     }
-    let next = owned.open().state().await?.next;
+    let next = opened.state().await?.next;
     if thread.database.json {
         return print(&lines([json!({ "thread": name, "checkpoint": checkpoint, "next": next })]));
     }

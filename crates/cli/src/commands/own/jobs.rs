@@ -11,7 +11,7 @@ use crate::{
         shared::Locate,
     },
     commands::{jobs, own::run::check_key, schedules},
-    graphs::graph_set::GraphSet,
+    graphs::{graph_set::GraphSet, input::check},
     output::exit::{Exit, Failure},
     session::{randomness::fresh_thread, stdin::read_json},
 };
@@ -35,7 +35,7 @@ async fn run(args: JobRunArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let JobRunArgs { graph, input, thread, send: SendArgs { order, trust } } = args;
     let graph = graphs.named(graph.as_deref())?;
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
-    graph.check("input", &input)?;
+    check(&**graph, "input", &input)?;
     let location = order.database.location.clone().locate(&graphs.program)?;
     let options = location.queue_of_inputs()?;
     let named = thread.map(ThreadId::from);
@@ -80,7 +80,7 @@ async fn add(args: OwnScheduleAddArgs, graphs: &GraphSet) -> Result<Exit, Failur
     let OwnScheduleAddArgs { times, graph, input } = args;
     let graph = graphs.named(graph.as_deref())?;
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
-    graph.check("input", &input)?;
+    check(&**graph, "input", &input)?;
     let location = times.database.location.clone().locate(&graphs.program)?;
     // The threads of its jobs are new ones of this database.
     location.open_own(None, false).await?;

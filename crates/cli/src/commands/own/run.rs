@@ -1,6 +1,9 @@
 //! `run`, `resume` and `answer`: runs of a graph.
 
-use superstep::{CheckpointId, Interrupt, OnExisting, OnUnfinished, ThreadId};
+use superstep::{
+    CheckpointId, Interrupt, OnExisting, OnUnfinished, ThreadId,
+    erased::{JsonRun, JsonThread},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -9,7 +12,7 @@ use crate::{
         shared::Locate,
     },
     config::location::Location,
-    graphs::{any_thread::AnyThread, graph_set::GraphSet},
+    graphs::{graph_set::GraphSet, input::check},
     output::{
         exit::{Exit, Failure},
         suggest::closest,
@@ -28,7 +31,7 @@ pub(crate) async fn run(args: OwnRunArgs, graphs: &GraphSet) -> Result<Exit, Fai
     let is_unread = input.is_none() && is_piped();
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
     // Nothing is created for an input that does not fit.
-    graph.check("input", &input)?;
+    check(&**graph, "input", &input)?;
     if is_unread {
         print_note("the piped input is not read; add `--input -` to read it");
     }
@@ -45,10 +48,9 @@ pub(crate) async fn run(args: OwnRunArgs, graphs: &GraphSet) -> Result<Exit, Fai
     let options = graphs.options.clone().thread(thread.clone()).cancel(cancel.clone());
     let on_existing = if new { OnExisting::Refuse } else { OnExisting::Accept };
     let options = options.on_unfinished(on_unfinished).on_existing(on_existing).at(from.map(CheckpointId));
-    let opened = graph.open(store.clone(), options);
-    let run = opened.run(&input)?;
+    let opened = graph.with_checkpointer(store.clone()).thread(options);
     let ended = own_run(&location, &turn, graph.name(), &thread, &cancel, &*opened)
-        .follow(run, is_fresh, &trusted)
+        .follow(JsonRun::Input(input), is_fresh, &trusted)
         .await;
     location.anchor(&*store, &thread, &ended).await;
     ended
@@ -71,14 +73,15 @@ pub(crate) async fn resume(args: OwnResumeArgs, graphs: &GraphSet) -> Result<Exi
     }
     let (store, trusted) = location.open_to_run(Some(&owned.name), turn.trust).await?;
     let cancel = CancellationToken::new();
-    let opened = owned.graph.open(store.clone(), owned.options.clone().at(at).cancel(cancel.clone()));
+    let options = owned.options.clone().at(at).cancel(cancel.clone());
+    let opened = owned.graph.with_checkpointer(store.clone()).thread(options);
     let shown = own_run(&location, &turn, owned.graph.name(), &owned.name, &cancel, &*opened);
     if at.is_none() && snapshot.only_waits() {
         let interrupts: Vec<Interrupt> = snapshot.interrupts().cloned().collect();
         print_note(&questions(&location, &owned.name, &interrupts));
         return Ok(Exit::Waiting);
     }
-    let ended = shown.follow(opened.resume(), false, &trusted).await;
+    let ended = shown.follow(JsonRun::Resume, false, &trusted).await;
     location.anchor(&*store, &owned.name, &ended).await;
     ended
 }
@@ -94,9 +97,9 @@ pub(crate) async fn answer(args: AnswerArgs, graphs: &GraphSet) -> Result<Exit, 
     let (store, trusted) = location.open_to_run(Some(&owned.name), turn.trust).await?;
     let cancel = CancellationToken::new();
     let options = owned.options.clone().answer(key, value).cancel(cancel.clone());
-    let opened = owned.graph.open(store.clone(), options);
+    let opened = owned.graph.with_checkpointer(store.clone()).thread(options);
     let shown = own_run(&location, &turn, owned.graph.name(), &owned.name, &cancel, &*opened);
-    let ended = shown.follow(opened.resume(), false, &trusted).await;
+    let ended = shown.follow(JsonRun::Resume, false, &trusted).await;
     location.anchor(&*store, &owned.name, &ended).await;
     ended
 }
@@ -136,7 +139,7 @@ fn own_run<'a>(
     graph: &'a str,
     thread: &'a ThreadId,
     cancel: &'a CancellationToken,
-    opened: &'a dyn AnyThread,
+    opened: &'a dyn JsonThread,
 ) -> OwnRun<'a> {
     OwnRun { location, json: turn.database.json, quiet: turn.quiet, graph, thread, cancel, opened }
 }

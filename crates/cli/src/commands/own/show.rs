@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use serde_json::json;
-use superstep::{CheckpointId, Checkpointer, ThreadId};
+use superstep::{CheckpointId, Checkpointer, ThreadId, erased::ReplayRange};
 
 use crate::{
     args::{
@@ -20,11 +20,7 @@ use crate::{
         },
         show::print_drawing,
     },
-    graphs::{
-        any_graph::SchemaOf,
-        any_thread::{AnySnapshot, ReplayRange},
-        graph_set::GraphSet,
-    },
+    graphs::graph_set::GraphSet,
     output::{
         exit::{Exit, Failure},
         table::{lines, print, time},
@@ -40,8 +36,8 @@ pub(crate) async fn state(args: StateArgs<DbArgs>, graphs: &GraphSet) -> Result<
     let at = args.at.map(CheckpointId);
     let owned = graphs.find_to_show(&location, name, at).await?;
     let snapshot = owned.open_at(at).state().await?;
-    let AnySnapshot { values, next, tasks, checkpoint } = &snapshot;
-    let Some(meta) = checkpoint else { return Err(location.unknown(name)) };
+    let Some(meta) = &snapshot.checkpoint else { return Err(location.unknown(name)) };
+    let (values, next, tasks) = (snapshot.state.values()?, &snapshot.next, &snapshot.tasks);
     if database.json {
         let shown = json!({
             "thread": name,
@@ -81,13 +77,13 @@ pub(crate) async fn state(args: StateArgs<DbArgs>, graphs: &GraphSet) -> Result<
             text.push_str(&format!("waits       `{}` of {node}: {question}\n", printable_line(&asked.key)));
         }
     }
-    print(&format!("{text}\n{}\n", pretty(values)))
+    print(&format!("{text}\n{}\n", pretty(&values)))
 }
 
 /// Draws a graph, or the path of a thread.
 pub(crate) async fn draw(args: OwnDrawArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     let drawing = match &args.thread {
-        None => graphs.named(args.graph.as_deref())?.drawing(),
+        None => graphs.named(args.graph.as_deref())?.topology().drawing(),
         Some(name) => {
             let location = args.location.locate(&graphs.program)?;
             let owned = graphs.find_to_show(&location, name, None).await?;
@@ -99,8 +95,9 @@ pub(crate) async fn draw(args: OwnDrawArgs, graphs: &GraphSet) -> Result<Exit, F
 
 /// Prints the JSON Schema of a graph's inputs or states.
 pub(crate) fn schema(args: &SchemaArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let of = if args.output { SchemaOf::Output } else { SchemaOf::Input };
-    print(&format!("{}\n", pretty(&graphs.named(args.graph.as_deref())?.schema(of))))
+    let graph = graphs.named(args.graph.as_deref())?;
+    let schema = if args.output { graph.output_schema() } else { graph.input_schema() };
+    print(&format!("{}\n", pretty(&schema)))
 }
 
 /// Replays one thread or many, and reports the results.

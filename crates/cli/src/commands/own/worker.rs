@@ -34,7 +34,8 @@ pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, 
     let store = location.open_to_work(trust).await?;
     let jobs = Jobs::open(options).await?;
     let worker = new_worker(&jobs, location.sealing().required).await?.options(graphs.options.clone());
-    let mut worker = chosen.iter().fold(worker, |worker, graph| graph.add_to(worker, store.clone()));
+    let mut worker =
+        chosen.iter().fold(worker, |worker, graph| worker.graph(graph.with_checkpointer(store.clone())));
     for (graph, runs) in limits {
         worker = worker.limit_of_all(&graph, runs.into());
     }

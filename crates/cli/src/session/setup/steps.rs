@@ -1,18 +1,24 @@
-//! The steps of a setup, in their order.
+//! The steps that set a run up, in their order.
+//!
+//! Start at [`Setup::new`].
 
 use std::{
+    fmt::Display,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use rand::RngExt;
 use superstep::{
     Checkpointer, ThreadId,
-    agent::{AgentBuilder, ReactConfig, replay::ReplayTools},
-    llm::Tool,
+    agent::{Agent, AgentBuilder, ReactConfig, approval::Trust, config::PermissionRule, replay::ReplayTools},
+    llm::{Tool, retries::seeded_jitter},
     mcp::McpServer,
     memory::Dreams,
 };
+use tokio_util::sync::CancellationToken;
 
+use super::{Purpose, Setup};
 use crate::{
     config::{
         configuration::Configuration,
@@ -20,28 +26,91 @@ use crate::{
         location::Location,
         memory::{self, Memory},
         model::{Choice, Environment, ModelInputs, repeat_config},
-        settings::{Given, StoredSettings},
-        trust::Decided,
+        settings::{Given, Settings, StoredSettings},
+        trust::{Decided, Replayed},
     },
-    output::{exit::Failure, text::printable_line},
-    session::{
-        dream_thread, mcp,
-        notes::Note,
-        setup::{Purpose, known_tools},
+    offline::planner::OFFLINE,
+    output::{
+        exit::{Failure, exit_of},
+        text::printable_line,
     },
+    session::{dream_thread, mcp, notes::Note, randomness::seeded_rng, results, snapshots, tools},
 };
 
+impl<'a> Setup<'a> {
+    /// Sets a run up. The notes are for the user, even if it fails.
+    pub(crate) async fn new(
+        location: &'a Location,
+        store: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+        purpose: Purpose,
+        given: &Given,
+        notes: &mut Vec<Note>,
+    ) -> Result<Self, Failure> {
+        let steps = Steps { location, thread: &thread, purpose: &purpose, given };
+        let (stored, decided) = steps.stored(&*store).await?;
+        let cwd = steps.folder(&stored)?;
+        let last_cwd = stored.cwd.clone().filter(|_| location.has_own_db());
+        let is_foreign = stored.is_foreign;
+        // A pure replay has no effects.
+        let (stored, left_out) =
+            if is_foreign && steps.writes() { stored.narrowed() } else { (stored, Vec::new()) };
+        let config = steps.configuration(&stored, notes)?;
+        notes.extend(steps.left_out(&left_out));
+        let user = given.settings.user.clone().or(stored.user.clone());
+        let user = user.or_else(|| config.memory.on().map(|memory| memory.user().to_owned()));
+        let mut choice = steps.choice(&stored, &config).await?;
+        let react = config.react(choice.name == OFFLINE).map_err(|wrong| steps.misfit(&wrong))?;
+        let servers = steps.servers(&config, &cwd, &mut choice).await?;
+        let tools = steps.tools(&config, &react, &cwd, &servers)?;
+        let store = if steps.writes() { location.reopen(store, config.db.options())? } else { store };
+
+        // Only the database vouches for the messages of such a thread, so its turns do not retrieve, store or consolidate them.
+        let is_unknown = is_foreign && given.file.is_none();
+        let trust: Arc<dyn Trust> = match purpose {
+            Purpose::Turn { .. } | Purpose::Dream => decided.clone(),
+            Purpose::Replay { .. } => Arc::new(Replayed(decided.clone())),
+        };
+        let has_schema = react.finish.schema.is_some();
+        let models = builder(&choice, react)?.trust(trust).checkpointer(store.clone());
+        let dreams = steps.dreams(&models, &config, &cwd, is_unknown)?;
+        let agent = steps.remembering(models, &config, &cwd, is_unknown, dreams.as_ref())?;
+        let agent = match purpose {
+            Purpose::Dream => agent.build().map_err(|error| Failure::caused(exit_of(&error), &error))?,
+            _ => with_tools(agent, tools, &servers, &config, &cwd, given.approves_all)?,
+        };
+        let dreams = steps.permitted_dreams(dreams, &*store, user.as_deref(), &cwd, notes).await?;
+        let settings = settings(&choice, config, &cwd, user);
+        let cancel = CancellationToken::new();
+        Ok(Self {
+            location,
+            thread,
+            settings,
+            choice,
+            decided,
+            store,
+            dreams,
+            servers,
+            agent,
+            cancel,
+            has_schema,
+            cwd,
+            last_cwd,
+        })
+    }
+}
+
 #[derive(Clone, Copy)]
-pub(super) struct Steps<'a> {
-    pub(super) location: &'a Location,
-    pub(super) thread: &'a ThreadId,
-    pub(super) purpose: &'a Purpose,
-    pub(super) given: &'a Given,
+struct Steps<'a> {
+    location: &'a Location,
+    thread: &'a ThreadId,
+    purpose: &'a Purpose,
+    given: &'a Given,
 }
 
 impl Steps<'_> {
     /// Returns whether the run has effects; a pure replay has none.
-    pub(super) fn writes(&self) -> bool {
+    fn writes(&self) -> bool {
         !matches!(self.purpose, Purpose::Replay { runs_tools: false, .. })
     }
 
@@ -52,10 +121,7 @@ impl Steps<'_> {
     }
 
     /// Loads the settings of the thread, and the user's decisions about it.
-    pub(super) async fn stored(
-        &self,
-        store: &dyn Checkpointer,
-    ) -> Result<(StoredSettings, Arc<Decided>), Failure> {
+    async fn stored(&self, store: &dyn Checkpointer) -> Result<(StoredSettings, Arc<Decided>), Failure> {
         if !matches!(self.purpose, Purpose::Dream) {
             dream_thread::refuse(self.location, self.thread)?;
         }
@@ -70,7 +136,7 @@ impl Steps<'_> {
         }
     }
 
-    pub(super) fn folder(&self, stored: &StoredSettings) -> Result<PathBuf, Failure> {
+    fn folder(&self, stored: &StoredSettings) -> Result<PathBuf, Failure> {
         match self.location.cwd_of(stored) {
             // Nothing is done in it, so it may be a folder of another machine.
             Err(_) if !self.writes() => Ok(self.location.cwd().to_owned()),
@@ -78,22 +144,8 @@ impl Steps<'_> {
         }
     }
 
-    /// Returns the note about settings of the database that are not used, if any.
-    pub(super) fn left_out(&self, names: &[String]) -> Option<Note> {
-        if self.given.file.is_some() || names.is_empty() {
-            return None;
-        }
-        let (thread, db) = (self.thread, self.location.db().to_string());
-        let text = format!(
-            "thread `{thread}` was not set up by you on this machine, so this is not taken from its database: {}; \
-             name it with `--config FILE` to have it",
-            printable_line(&names.join(", "))
-        );
-        Some(Note::new(&["settings", &db, thread.as_str()], text))
-    }
-
     /// Returns the configuration: from the named file, or from the thread, with the flags and the usual memory.
-    pub(super) fn configuration(
+    fn configuration(
         &self,
         stored: &StoredSettings,
         notes: &mut Vec<Note>,
@@ -134,12 +186,22 @@ impl Steps<'_> {
         Ok(config)
     }
 
+    /// Returns the note about settings of the database that are not used, if any.
+    fn left_out(&self, names: &[String]) -> Option<Note> {
+        if self.given.file.is_some() || names.is_empty() {
+            return None;
+        }
+        let (thread, db) = (self.thread, self.location.db().to_string());
+        let text = format!(
+            "thread `{thread}` was not set up by you on this machine, so this is not taken from its database: {}; \
+             name it with `--config FILE` to have it",
+            printable_line(&names.join(", "))
+        );
+        Some(Note::new(&["settings", &db, thread.as_str()], text))
+    }
+
     /// Chooses the models, and the flags that a later command must repeat.
-    pub(super) async fn choice(
-        &self,
-        stored: &StoredSettings,
-        config: &Configuration,
-    ) -> Result<Choice, Failure> {
+    async fn choice(&self, stored: &StoredSettings, config: &Configuration) -> Result<Choice, Failure> {
         let environment = &Environment::read();
         let inputs = ModelInputs { given: self.given, thread: stored, environment, config };
         let mut choice = match self.purpose {
@@ -162,7 +224,7 @@ impl Steps<'_> {
     ///
     /// # Errors
     /// A run that needs servers has none that a file names, or one of them fails.
-    pub(super) async fn servers(
+    async fn servers(
         &self,
         config: &Configuration,
         cwd: &Path,
@@ -185,7 +247,7 @@ impl Steps<'_> {
     }
 
     /// Returns the chosen tools of the folder.
-    pub(super) fn tools(
+    fn tools(
         &self,
         config: &Configuration,
         react: &ReactConfig,
@@ -200,7 +262,7 @@ impl Steps<'_> {
     }
 
     /// Returns the memory consolidation, if it is enabled.
-    pub(super) fn dreams(
+    fn dreams(
         &self,
         models: &AgentBuilder,
         config: &Configuration,
@@ -219,7 +281,7 @@ impl Steps<'_> {
     }
 
     /// Adds the memory and the history of turns to the agent of a turn or a replay.
-    pub(super) fn remembering(
+    fn remembering(
         &self,
         mut agent: AgentBuilder,
         config: &Configuration,
@@ -245,7 +307,7 @@ impl Steps<'_> {
     }
 
     /// Returns the dreams that may follow a turn, unless only the database vouches for their thread.
-    pub(super) async fn permitted_dreams(
+    async fn permitted_dreams(
         &self,
         dreams: Option<Dreams>,
         store: &dyn Checkpointer,
@@ -262,7 +324,7 @@ impl Steps<'_> {
     }
 
     /// Returns the error for a configuration of the thread that cannot be used.
-    pub(super) fn misfit(&self, error: &dyn std::fmt::Display) -> Failure {
+    fn misfit(&self, error: &dyn Display) -> Failure {
         let thread = self.thread;
         Failure::usage(format!("thread `{thread}` remembers a configuration that does not fit: {error}"))
     }
@@ -275,6 +337,67 @@ impl Steps<'_> {
             "thread `{thread}` remembers {what} unless you name it: repeat `--config FILE`"
         ))
     }
+}
+
+/// Returns the chosen tools of a folder.
+///
+/// # Errors
+/// A permission rule is about none of the tools.
+pub(in crate::session) fn known_tools(
+    cwd: &Path,
+    configuration: &Configuration,
+    servers: &[Arc<McpServer>],
+    rules: Option<&[PermissionRule]>,
+) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+    let tools = tools::all(cwd, &configuration.tool_settings())?;
+    let known = tools.iter().cloned().chain(configuration.memory.on().into_iter().flat_map(Memory::tools));
+    let known: Vec<_> = known.chain(servers.iter().flat_map(|server| server.tools())).collect();
+    if let Some(rules) = rules {
+        tools::check_rules(rules, &known)?;
+    }
+    Ok(tools::chosen(tools, configuration))
+}
+
+/// Begins an agent with its models and its settings.
+pub(in crate::session) fn builder(choice: &Choice, config: ReactConfig) -> Result<AgentBuilder, Failure> {
+    let models = choice.fallbacks.iter().cloned();
+    let models = models.fold(Agent::builder(choice.model.clone()), AgentBuilder::fallback);
+    let models = choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
+    let jitter = seeded_jitter(seeded_rng()?.random());
+    Ok(models.config(config).jitter(jitter))
+}
+
+/// Completes an agent with its tools, the snapshots of the files that they change, and the source of approvals.
+pub(in crate::session) fn with_tools(
+    models: AgentBuilder,
+    tools: Vec<Arc<dyn Tool>>,
+    servers: &[Arc<McpServer>],
+    configuration: &Configuration,
+    cwd: &Path,
+    approves_all: bool,
+) -> Result<Agent, Failure> {
+    let prompt = configuration.prompt(models.current_config().limit.max, &tools);
+    let changes_files = tools.iter().any(|tool| tool.changes_files() == Some(true));
+    let models = match configuration.snapshots {
+        Some(false) => models,
+        _ if !changes_files => models,
+        _ => models.snapshots(Arc::new(snapshots::open(cwd)?)),
+    };
+    let models = servers.iter().cloned().fold(models, |models, server| models.tool_source(server));
+    let models = if approves_all { models.approve_all() } else { models.approve_by_interrupt() };
+    let models = models.system_prompt(prompt);
+    let models = models.tools(tools).spill(Arc::new(results::open(cwd)?));
+    models.build().map_err(|error| Failure::caused(exit_of(&error), &error))
+}
+
+pub(in crate::session) fn settings(
+    choice: &Choice,
+    config: Configuration,
+    cwd: &Path,
+    user: Option<String>,
+) -> Settings {
+    let (model, base_url) = (Some(choice.name.clone()), choice.base_url.clone());
+    Settings { model, base_url, config, cwd: cwd.to_str().map(str::to_owned), user, ..Settings::default() }
 }
 
 /// Returns the reason why the user's dreams in a database cannot be resumed: their thread is not trusted, and its calls would

@@ -15,21 +15,14 @@ use superstep_graph::NodeError;
 use superstep_llm::{
     ToolError,
     calls::{AnswerFuture, ArgumentCheck, ToolAnswer, ToolQuestion},
-    telemetry::captured,
 };
 use tokio::sync::mpsc;
-use tracing::Instrument as _;
 
 use super::Call;
 use crate::{
     approval::{ApprovalRequest, Approvals, form},
     config::prompts,
-    nodes::tools::{
-        answer::CallResult,
-        decision::{Approved, answer_to_tool},
-        keys::asks,
-    },
-    trace,
+    nodes::tools::{decision::answer_to_tool, keys::asks},
 };
 
 /// Maximum number of questions of one call, whose tool is called once more for each.
@@ -38,36 +31,6 @@ const MAX_QUESTIONS: usize = 16;
 pub(super) type AnsweredQuestion = (ToolQuestion, ToolAnswer);
 
 impl Call<'_> {
-    /// Runs the call, and again after each answer to a question of its tool.
-    pub(super) async fn run_answered(&mut self, approved: &Approved) -> Result<CallResult, NodeError> {
-        loop {
-            let answers = self.answers(&approved.args).await?;
-            if let Some(done) = self.unknown_outcome(&approved.tool).await? {
-                return Ok(done);
-            }
-            let span = trace::execute_tool(&self.pending.name, &self.pending.call.id);
-            captured(&span, trace::ARGUMENTS, || approved.args.to_string());
-            match self.run_tool(approved, answers).instrument(span.clone()).await {
-                Ok(done) => {
-                    captured(&span, trace::RESULT, || done.result.clone());
-                    if !done.returned {
-                        trace::failed(&span);
-                    }
-                    if self.questions.is_empty() {
-                        return Ok(done);
-                    }
-                    let note = prompts::sent_again(self.questions.len() + 1);
-                    return Ok(CallResult { result: format!("{note}\n{}", done.result), ..done });
-                }
-                Err(question) => {
-                    let key = asks(self.pending.position, self.questions.len());
-                    let stored = self.round.cx.once(&key, async |_| Ok::<_, NodeError>(question)).await?;
-                    self.questions.push(stored);
-                }
-            }
-        }
-    }
-
     /// Reads the stored questions of the call.
     pub(super) async fn restore_questions(&mut self) {
         let nothing = async |_| Err::<ToolQuestion, _>(NodeError::new(NotAsked));
@@ -81,7 +44,7 @@ impl Call<'_> {
     ///
     /// # Errors
     /// If an answer cannot be stored.
-    async fn answers(&self, args: &Value) -> Result<Vec<AnsweredQuestion>, NodeError> {
+    pub(super) async fn answers(&self, args: &Value) -> Result<Vec<AnsweredQuestion>, NodeError> {
         let Self { round, pending, questions, .. } = self;
         let mut answers = Vec::with_capacity(questions.len());
         for (nth, question) in questions.iter().enumerate() {

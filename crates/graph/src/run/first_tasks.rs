@@ -1,4 +1,4 @@
-//! Accepted inputs and restored tasks: what a run has before its first node executes.
+//! The tasks with which a run begins: an accepted input, or those of a checkpoint with the answers available now.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,11 +7,12 @@ use superstep_engine::{Control, NodeName, Records, Report, RestoreError, START, 
 use superstep_state::RawJson;
 
 use super::{
-    commit::{checkpoint, mark_recorded, record_of},
+    commit::checkpoint,
     execution::Execution,
     fail::lost_handler,
     finish::{finish, stored_form},
     questions::context_of,
+    record::{mark_recorded, record_of},
     superstep::{FinishedTask, Stop},
     targets::recorded_targets,
 };

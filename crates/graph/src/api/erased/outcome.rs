@@ -1,0 +1,128 @@
+//! Outcomes and states of threads of graphs of any state.
+//!
+//! Start at [`JsonOutcome`].
+
+use std::{fmt, sync::Arc};
+
+use serde_json::{Map, Value};
+use superstep_checkpoint::CheckpointMeta;
+use superstep_engine::NodeName;
+use superstep_state::Channel;
+
+use crate::{
+    CheckpointId, CompiledGraph, Interrupt, Outcome, RunError, State, Status,
+    api::state::{StateSnapshot, TaskSnapshot},
+};
+
+/// The result of a run that did not fail; an [`Outcome`] whose state becomes JSON on request.
+#[derive(Clone, Debug)]
+pub struct JsonOutcome {
+    /// The status of the run.
+    pub status: Status,
+    /// The last checkpoint; `None` without a checkpointer.
+    pub checkpoint: Option<CheckpointId>,
+    /// The pending interrupts, if it was interrupted, or cancelled with some pending.
+    pub interrupts: Vec<Interrupt>,
+    /// The reason of the drain, if it was drained.
+    pub drained: Option<String>,
+    /// The reason of the [failure](CompiledGraph::failed_end), if it completed with a state that is one.
+    pub failed_end: Option<String>,
+    /// The state.
+    pub state: AnyState,
+}
+
+impl JsonOutcome {
+    pub(super) fn new<S: State>(graph: &CompiledGraph<S>, outcome: Outcome<S>) -> Self {
+        let Outcome { state, status, checkpoint, interrupts, drained } = outcome;
+        let failed_end = graph.failed_end(&state).filter(|_| status == Status::Completed);
+        Self { status, checkpoint, interrupts, drained, failed_end, state: AnyState::new(state) }
+    }
+}
+
+/// The state of a thread at a checkpoint; a [`StateSnapshot`] whose state becomes JSON on request.
+#[derive(Clone, Debug)]
+pub struct JsonSnapshot {
+    /// The pending nodes. Empty if the thread is finished, and if it does not exist.
+    pub next: Vec<NodeName>,
+    /// The checkpoint's tasks.
+    pub tasks: Vec<JsonTask>,
+    /// The checkpoint; `None` if the thread does not exist.
+    pub checkpoint: Option<CheckpointMeta>,
+    /// The state.
+    pub state: AnyState,
+}
+
+/// A task of a checkpoint.
+#[derive(Clone, Debug)]
+pub struct JsonTask {
+    /// The node of the task.
+    pub node: NodeName,
+    /// `true` if the task is finished.
+    pub is_done: bool,
+    /// The error of the task, if it failed.
+    pub error: Option<String>,
+    /// The pending interrupts of the task.
+    pub interrupts: Vec<Interrupt>,
+}
+
+impl JsonSnapshot {
+    pub(super) fn new<S: State>(snapshot: StateSnapshot<S>) -> Self {
+        let StateSnapshot { values, next, tasks, checkpoint, .. } = snapshot;
+        let task = |task: TaskSnapshot<S>| {
+            let TaskSnapshot { node, result, error, interrupts, .. } = task;
+            JsonTask { node, is_done: result.is_some(), error, interrupts }
+        };
+        let tasks = tasks.into_iter().map(task).collect();
+        Self { next, tasks, checkpoint, state: AnyState::new(values) }
+    }
+
+    /// Returns the questions that wait for an answer.
+    pub fn interrupts(&self) -> impl Iterator<Item = &Interrupt> {
+        self.tasks.iter().flat_map(|task| &task.interrupts)
+    }
+
+    /// Returns whether questions wait for an answer, and no pending task is without one.
+    pub fn only_waits(&self) -> bool {
+        let mut pending = self.tasks.iter().filter(|task| !task.is_done);
+        self.interrupts().next().is_some() && pending.all(|task| !task.interrupts.is_empty())
+    }
+}
+
+/// A state of any type, which becomes JSON on request.
+#[derive(Clone)]
+pub struct AnyState(Arc<dyn Fn() -> Result<Map<String, Value>, RunError> + Send + Sync>);
+
+impl AnyState {
+    fn new<S: State>(state: S) -> Self {
+        Self(Arc::new(move || values(&state)))
+    }
+
+    /// Returns the stored channels with their values.
+    ///
+    /// # Errors
+    /// [`RunError::Unstorable`].
+    pub fn values(&self) -> Result<Map<String, Value>, RunError> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for AnyState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnyState").finish_non_exhaustive()
+    }
+}
+
+/// Returns the stored channels of a state with their values.
+///
+/// # Errors
+/// [`RunError::Unstorable`].
+pub fn values<S: State>(state: &S) -> Result<Map<String, Value>, RunError> {
+    let channels = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
+    let value = |(position, channel): (usize, &Channel)| {
+        let json = state.encode(position).and_then(|json| serde_json::from_slice(&json));
+        let what = || format!("the value of channel `{}`", channel.name);
+        let json = json.map_err(|source| RunError::Unstorable { what: what(), source })?;
+        Ok((channel.name.to_string(), json))
+    };
+    channels.map(value).collect()
+}
