@@ -7,10 +7,11 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::LazyLock,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use superstep_restate::Restate;
+use tokio::time::Instant;
 
 static NODE: LazyLock<Option<Node>> = LazyLock::new(Node::start);
 
@@ -88,7 +89,7 @@ rocksdb-disable-wal-fsync = true
         Some(started)
     }
 
-    #[expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "a test waits for a process")]
+    #[expect(clippy::disallowed_methods, reason = "a test waits for a process")]
     fn wait(&self) {
         let begun = Instant::now();
         while !(is_healthy(self.admin, "/health") && is_healthy(self.ingress, "/restate/health")) {
