@@ -38,6 +38,14 @@ postgres-bench:
 crash-proof runs="1000" seed="15":
     SUPERSTEP_PROOF_RUNS={{runs}} SUPERSTEP_PROOF_SEED={{seed}} cargo test -p superstep-worker --all-features --test worker -- proof::runs --nocapture
 
+# Runs over two workers and three nodes of Restate that are killed; the tests do 16 on one node.
+restate-proof runs="1000" seed="15" nodes="3": restate
+    SUPERSTEP_PROOF_RUNS={{runs}} SUPERSTEP_PROOF_SEED={{seed}} SUPERSTEP_PROOF_NODES={{nodes}} cargo test -p superstep-restate --all-features --test restate -- proof::runs --nocapture --test-threads=1
+
+# The server of Restate, for the tests that want it.
+restate:
+    sh crates/restate/tests/install.sh target/restate
+
 # Durability and tampering on superstep and LangGraph, by two kits from PyPI, which it installs the first time.
 kits:
     python3 crates/cli/benches/kits/run.py target/kits

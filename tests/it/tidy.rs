@@ -19,7 +19,7 @@ mod roots;
 mod words;
 
 /// The crates of this workspace that each crate may depend on: the table of `docs/architecture.md`.
-const ROOMS: [(&str, &[&str]); 18] = [
+const ROOMS: [(&str, &[&str]); 19] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
     ("superstep-state", &["superstep-engine"]),
@@ -37,6 +37,7 @@ const ROOMS: [(&str, &[&str]); 18] = [
     ),
     ("superstep-mcp", &["superstep-llm"]),
     ("superstep-worker", &["superstep-graph", "superstep-postgres"]),
+    ("superstep-restate", &["superstep-graph", "superstep-checkpoint", "superstep-state"]),
     ("superstep-telemetry", &["superstep-llm"]),
     ("superstep-testing", &["superstep-graph", "superstep-llm", "superstep-agent"]),
     (
@@ -53,6 +54,7 @@ const ROOMS: [(&str, &[&str]); 18] = [
             "superstep-postgres",
             "superstep-sealed",
             "superstep-worker",
+            "superstep-restate",
             "superstep-telemetry",
         ],
     ),
@@ -60,11 +62,12 @@ const ROOMS: [(&str, &[&str]); 18] = [
 ];
 
 /// The dependencies that only certain crates may have.
-const SECRETS: [(&str, &[&str]); 9] = [
+const SECRETS: [(&str, &[&str]); 10] = [
     ("async-openai", &["superstep-llm"]),
     ("rusqlite", &["superstep-sqlite"]),
     ("tokio-postgres", &["superstep-postgres"]),
     ("graphile_worker", &["superstep-worker"]),
+    ("restate-sdk", &["superstep-restate"]),
     ("chacha20poly1305", &["superstep-sealed"]),
     ("petgraph", &["superstep-engine"]),
     ("rpds", &["superstep-state"]),
@@ -74,7 +77,7 @@ const SECRETS: [(&str, &[&str]); 9] = [
 
 /// The folders of a crate, lowest first: each uses those before it. Files next to the folders are below all of
 /// them, unless they are listed.
-const FOLDERS: [(&str, &[&str]); 12] = [
+const FOLDERS: [(&str, &[&str]); 13] = [
     ("graph", &["stream", "journal", "node", "compiled", "run", "builder", "api"]),
     (
         "agent",
@@ -115,6 +118,7 @@ const FOLDERS: [(&str, &[&str]); 12] = [
             "property",
             "sim",
             "conformance",
+            "proof",
             "replays",
             "hostile",
             "mem0",
@@ -123,6 +127,7 @@ const FOLDERS: [(&str, &[&str]); 12] = [
     ("checkpoint", &["store", "memory", "text"]),
     ("sqlite", &["locks", "open", "store", "sqlite"]),
     ("postgres", &["store"]),
+    ("restate", &["storage", "journaled", "service", "endpoint", "client"]),
     ("sealed", &["values", "checkpointer", "store"]),
     ("worker", &["queue", "jobs", "new_job", "schedule", "stored_schedules", "attempt", "worker", "running"]),
     ("cli", &["output", "offline", "config", "graphs", "session", "args", "commands", "program"]),

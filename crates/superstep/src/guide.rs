@@ -34,6 +34,8 @@ guides! {
     encryption = "docs/encryption.md";
     #[cfg(all(feature = "agent", feature = "worker"))]
     workers = "docs/workers.md";
+    #[cfg(feature = "restate")]
+    restate = "docs/restate.md";
     axum = "docs/axum.md";
     savers = "docs/savers.md";
     #[cfg(feature = "agent")]

@@ -14,6 +14,8 @@ pub use superstep_mcp as mcp;
 pub use superstep_memory as memory;
 #[cfg(feature = "postgres")]
 pub use superstep_postgres as postgres;
+#[cfg(feature = "restate")]
+pub use superstep_restate as restate;
 #[cfg(feature = "sealed")]
 pub use superstep_sealed as sealed;
 #[cfg(feature = "sqlite")]
