@@ -13,7 +13,7 @@ use restate_sdk::{discovery::ServiceName, endpoint};
 use serde::de::DeserializeOwned;
 use superstep_checkpoint::{Checkpointer, IntoShared, ThreadId};
 use superstep_graph::{
-    CompiledGraph, State,
+    CompiledGraph, RunOptions, State,
     erased::{JsonGraph, of_inputs},
     thread::Drain,
 };
@@ -78,6 +78,7 @@ superstep_state::debug_by_chain!(EndpointError);
 pub struct EndpointBuilder {
     namespace: String,
     graphs: Vec<Arc<dyn JsonGraph>>,
+    options: RunOptions,
     layer: Option<Layer>,
     admit: Option<Admit>,
     concurrency: usize,
@@ -90,6 +91,7 @@ impl Endpoint {
         EndpointBuilder {
             namespace: NAMESPACE.to_owned(),
             graphs: Vec::new(),
+            options: RunOptions::new(),
             layer: None,
             admit: None,
             concurrency: CONCURRENCY,
@@ -181,6 +183,12 @@ impl EndpointBuilder {
         self.graph(of_inputs(graph, convert))
     }
 
+    /// Sets the options of all runs, such as their step limit. Those that name a thread or stop a run have no effect.
+    pub fn options(mut self, options: RunOptions) -> Self {
+        self.options = options;
+        self
+    }
+
     /// Wraps the checkpointer of each run, for example to encrypt what is stored.
     pub fn layer<C: IntoShared<dyn Checkpointer>>(
         mut self,
@@ -223,7 +231,7 @@ impl EndpointBuilder {
     /// # Errors
     /// Those of [`EndpointError`].
     pub fn build(self) -> Result<Endpoint, EndpointError> {
-        let Self { namespace, graphs, layer, admit, concurrency, identity_keys } = self;
+        let Self { namespace, graphs, options, layer, admit, concurrency, identity_keys } = self;
         let names = Names::new(&namespace);
         if ServiceName::try_from(&*names.thread).is_err() {
             return Err(EndpointError::Namespace(namespace));
@@ -241,6 +249,7 @@ impl EndpointBuilder {
         let host = Arc::new(Host {
             names,
             graphs: by_name,
+            options,
             layer,
             admit,
             slots: Semaphore::new(concurrency),

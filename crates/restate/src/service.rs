@@ -20,7 +20,7 @@ use restate_sdk::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use superstep_checkpoint::{CheckpointError, Checkpointer, ThreadId};
-use superstep_graph::{erased::JsonGraph, thread::Drain};
+use superstep_graph::{RunOptions, erased::JsonGraph, thread::Drain};
 use tokio::sync::Semaphore;
 
 use self::context::Handler;
@@ -39,6 +39,8 @@ pub(crate) type Admit = Arc<dyn Fn(ThreadId) -> BoxFuture<'static, Result<(), St
 pub(crate) struct Host {
     pub(crate) names: Names,
     pub(crate) graphs: BTreeMap<String, Arc<dyn JsonGraph>>,
+    /// Those of all runs.
+    pub(crate) options: RunOptions,
     pub(crate) layer: Option<Layer>,
     pub(crate) admit: Option<Admit>,
     /// A permit for each run.

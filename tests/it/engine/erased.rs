@@ -6,6 +6,7 @@ use futures::StreamExt as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use superstep::{
+    Streaming,
     erased::{InputError, JsonGraph, JsonOutcome, JsonRun, JsonThread, of_inputs},
     prelude::*,
     thread::AsNode,

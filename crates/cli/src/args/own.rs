@@ -72,7 +72,7 @@ Examples:
   jobs retry 17"
     )]
     Jobs(JobsCommand),
-    /// Take jobs from a PostgreSQL database and run them, beside any number of other workers.
+    /// Take jobs from a PostgreSQL database, or runs from a Restate cluster, beside any number of other workers.
     #[command(after_help = "\
 With the first Ctrl-C or SIGTERM, no more jobs are taken, and runs stop after their superstep; their jobs go to other \
 workers. A second signal ends the worker at once, and others take its jobs over after 15 seconds.")]

@@ -115,6 +115,8 @@ async fn rekey_items(location: &Location) -> Result<bool, Failure> {
             sealed(Arc::new(SqliteStore::open(file).map_err(failed)?)).rekey().await
         }
         Db::Server(server) => sealed(server.items()?).rekey().await,
+        // A cluster has no items.
+        Db::Cluster(_) => return Ok(false),
     };
     rekeyed.map_err(failed)
 }

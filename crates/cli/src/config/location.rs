@@ -88,7 +88,7 @@ impl Location {
     #[cfg(feature = "postgres")]
     pub(crate) fn server_options(&self) -> Option<&superstep::postgres::PostgresOptions> {
         match &self.db {
-            Db::File(_) => None,
+            Db::File(_) | Db::Cluster(_) => None,
             Db::Server(server) => Some(&server.options),
         }
     }
@@ -261,6 +261,7 @@ impl Location {
                 Ok((Arc::new(SqliteCheckpointer::open(self.made(file)?)?), is_new))
             }
             Db::Server(server) => Ok(server.open_or_create()?),
+            Db::Cluster(cluster) => Ok((cluster.open()?, false)),
         }
     }
 
@@ -305,6 +306,7 @@ impl Location {
                 Ok(Some(self.sealed(Arc::new(SqliteCheckpointer::open_read_only(file)?))))
             }
             Db::Server(server) => Ok(server.find()?.map(|store| self.sealed(store))),
+            Db::Cluster(cluster) => Ok(Some(self.sealed(cluster.open()?))),
         }
     }
 

@@ -19,6 +19,8 @@ pub(crate) mod place;
 pub(crate) mod postgres;
 pub(crate) mod private;
 pub(crate) mod profile;
+#[cfg_attr(not(feature = "restate"), path = "no_restate.rs")]
+pub(crate) mod restate;
 pub(crate) mod server;
 pub(crate) mod settings;
 pub(crate) mod state_folder;

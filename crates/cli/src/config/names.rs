@@ -22,6 +22,11 @@ impl DbName {
         let text = self.0.to_string_lossy();
         text.starts_with("postgres://") || text.starts_with("postgresql://")
     }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        let text = self.0.to_string_lossy();
+        text.starts_with("restate://") || text.starts_with("restate+https://")
+    }
 }
 
 /// Checks a name that can be shown, typed and found again.

@@ -1,4 +1,4 @@
-//! The place of a database: a file, or a schema of a PostgreSQL server.
+//! The place of a database: a file, a schema of a PostgreSQL server, or a namespace of a Restate cluster.
 //!
 //! Start at [`Db`].
 
@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    config::{names::DbName, postgres::Server},
+    config::{names::DbName, postgres::Server, restate::Cluster},
     output::exit::Failure,
 };
 
@@ -16,16 +16,19 @@ use crate::{
 pub(crate) enum Db {
     File(PathBuf),
     Server(Server),
+    Cluster(Cluster),
 }
 
 impl Db {
     /// Finds the place of a name.
     ///
     /// # Errors
-    /// It is not a valid URL, or this build has no feature `postgres`.
+    /// It is not a valid URL, or this build has not the feature that opens it.
     pub(crate) fn parse(given: &DbName) -> Result<Self, Failure> {
         if given.is_server() {
             Server::new(given).map(Self::Server)
+        } else if given.is_cluster() {
+            Cluster::new(given).map(Self::Cluster)
         } else {
             Ok(Self::File(given.0.clone().into()))
         }
@@ -35,14 +38,14 @@ impl Db {
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Self::File(file) => Some(file),
-            Self::Server(_) => None,
+            Self::Server(_) | Self::Cluster(_) => None,
         }
     }
 
     /// Returns the remark behind a suggested command that needs the URL, which no output contains.
     pub(crate) fn remark(&self) -> Option<String> {
         match self {
-            Self::File(_) => None,
+            Self::File(_) | Self::Cluster(_) => None,
             Self::Server(server) => server.remark(),
         }
     }
@@ -53,6 +56,7 @@ impl fmt::Display for Db {
         match self {
             Self::File(file) => file.display().fmt(f),
             Self::Server(server) => f.write_str(server.name()),
+            Self::Cluster(cluster) => f.write_str(cluster.name()),
         }
     }
 }

@@ -475,6 +475,10 @@ fn place_of(database: &Db) -> Result<Option<(PathBuf, String)>, Failure> {
         Db::Server(server) => server
             .identity()?
             .map(|identity| (format!("{SERVER}{identity}").into(), server.name().to_owned())),
+        Db::Cluster(cluster) => {
+            let name = cluster.name().to_owned();
+            Some((name.clone().into(), name))
+        }
     })
 }
 

@@ -173,6 +173,10 @@ impl Program {
             OwnCommand::Run(args) => own::run::run(args, &graphs).await,
             OwnCommand::Resume(args) => own::run::resume(args, &graphs).await,
             OwnCommand::Answer(args) => own::run::answer(args, &graphs).await,
+            #[cfg(feature = "restate")]
+            OwnCommand::Worker(args) if own::endpoint::is_for(&args) => {
+                own::endpoint::worker(args, &graphs).await
+            }
             #[cfg(feature = "postgres")]
             OwnCommand::Jobs(command) => own::jobs::jobs(command, &graphs).await,
             #[cfg(feature = "postgres")]

@@ -58,24 +58,26 @@ pub(crate) struct Stop {
 /// Does some work on a thread. `None` if it was drained.
 pub(crate) async fn work(
     graph: &dyn JsonGraph,
+    options: RunOptions,
     threads: Arc<dyn Checkpointer>,
     thread: ThreadId,
     attempt: Attempt,
 ) -> Option<End> {
-    let ended = try_work(graph, threads, thread, attempt).await;
+    let ended = try_work(graph, options, threads, thread, attempt).await;
     ended.unwrap_or_else(|error| Some(Err(error)))
 }
 
 /// The error is that of the run, with its causes.
 async fn try_work(
     graph: &dyn JsonGraph,
+    options: RunOptions,
     threads: Arc<dyn Checkpointer>,
     thread: ThreadId,
     attempt: Attempt,
 ) -> Result<Option<End>, String> {
     let Attempt { work, has_begun, is_stored, stop } = attempt;
     let graph = graph.with_checkpointer(threads.clone());
-    let options = RunOptions::new().thread(thread.clone()).cancel(stop.cancel).drain(stop.drain);
+    let options = options.thread(thread.clone()).cancel(stop.cancel).drain(stop.drain);
     let handle = graph.thread(options.clone());
     let run = match work {
         Work::Run { input, id } => {

@@ -101,7 +101,14 @@ fn begin(
                 None => threads,
             };
             let (has_begun, is_stored) = (progress.has_begun(), progress.has_committed());
-            graph::work(&**runs, threads, thread, Attempt { work, has_begun, is_stored, stop }).await
+            graph::work(
+                &**runs,
+                host.options.clone(),
+                threads,
+                thread,
+                Attempt { work, has_begun, is_stored, stop },
+            )
+            .await
         })
     }
 }

@@ -5,10 +5,11 @@ use std::{
     os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use superstep_restate::Restate;
+use tokio::time::Instant;
 
 use crate::node::{free_ports, is_healthy, program};
 

@@ -3,6 +3,8 @@
 //! Start at [`run::run`].
 
 pub(crate) mod change;
+#[cfg(feature = "restate")]
+pub(crate) mod endpoint;
 #[cfg(feature = "postgres")]
 pub(crate) mod jobs;
 pub(crate) mod run;

@@ -13,7 +13,7 @@ use crate::{
 
 /// Runs jobs until a signal, or until none is due.
 pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let WorkerArgs { graphs: named, limit, runs, trust, quiet, location } = args;
+    let WorkerArgs { graphs: named, limit, runs, trust, quiet, location, .. } = args;
     let location = Arc::new(location.locate(&graphs.program)?);
     let options = location.queue()?;
     let chosen = if named.is_empty() {
