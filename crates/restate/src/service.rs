@@ -39,7 +39,7 @@ pub(crate) type Admit = Arc<dyn Fn(ThreadId) -> BoxFuture<'static, Result<(), St
 pub(crate) struct Host {
     pub(crate) names: Names,
     pub(crate) graphs: BTreeMap<String, Arc<dyn JsonGraph>>,
-    /// Those of all runs.
+    /// The options of all runs.
     pub(crate) options: RunOptions,
     pub(crate) layer: Option<Layer>,
     pub(crate) admit: Option<Admit>,

@@ -11,7 +11,7 @@ use superstep_graph::{
 use superstep_testing::sim::{self, Sim};
 
 use super::*;
-use crate::memory::{MemoryObject, MemoryObjects};
+use crate::journaled::memory::{MemoryObject, MemoryObjects};
 
 #[derive(State, Clone, Debug, Default)]
 struct Words {
