@@ -127,7 +127,7 @@ const FOLDERS: [(&str, &[&str]); 13] = [
     ("checkpoint", &["store", "memory", "text"]),
     ("sqlite", &["locks", "open", "store", "sqlite"]),
     ("postgres", &["store"]),
-    ("restate", &["storage", "journaled", "service", "endpoint", "client"]),
+    ("restate", &["storage", "remote", "wire", "journaled", "service", "endpoint", "client"]),
     ("sealed", &["values", "checkpointer", "store"]),
     ("worker", &["queue", "jobs", "new_job", "schedule", "stored_schedules", "attempt", "worker", "running"]),
     ("cli", &["output", "offline", "config", "graphs", "session", "args", "commands", "program"]),

@@ -54,7 +54,7 @@ pub struct Endpoint {
 }
 
 /// A problem of the settings of an [`Endpoint`].
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
     /// There is no graph.
@@ -70,6 +70,8 @@ pub enum EndpointError {
     #[error("the identity key is not a key of Restate ({0}); it begins with `publickeyv1_`")]
     IdentityKey(String),
 }
+
+superstep_state::debug_by_chain!(EndpointError);
 
 /// The settings of an [`Endpoint`].
 #[must_use = "settings do nothing until an endpoint is built"]

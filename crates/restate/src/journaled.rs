@@ -224,4 +224,6 @@ fn other_threads() -> CheckpointError {
 }
 
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod tests;

@@ -57,7 +57,7 @@ fn sum(key: &str, text: &[u8]) -> i64 {
     row_sum(&[Cell::Text(key.as_bytes()), Cell::Text(text)])
 }
 
-/// What is known of the entries of an object from one request to the next, so that a run reads the head of its thread once.
+/// The entries of an object that are known from one request to the next, so that a run reads the head of its thread once.
 ///
 /// Updates and snapshots are not remembered.
 #[derive(Debug, Default)]

@@ -8,8 +8,6 @@ mod identity;
 mod journaled;
 mod keys;
 mod kv;
-#[cfg(test)]
-mod memory;
 mod names;
 mod remote;
 mod request;

@@ -14,7 +14,7 @@ const MAX_KEY_BYTES: usize = 1000;
 pub(crate) struct Names {
     /// The object of a thread, whose handlers run its graph.
     pub(crate) thread: Arc<str>,
-    /// The object with those of its threads that others write during a run.
+    /// The object with the threads below it that others write during a run.
     pub(crate) beside: Arc<str>,
 }
 

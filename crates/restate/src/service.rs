@@ -35,11 +35,11 @@ pub(crate) type Layer = Arc<dyn Fn(Arc<dyn Checkpointer>) -> Arc<dyn Checkpointe
 /// Decides whether a thread may run; the error is the reason why not.
 pub(crate) type Admit = Arc<dyn Fn(ThreadId) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// What all handlers of a process have in common.
+/// The parts that all handlers of a process share.
 pub(crate) struct Host {
     pub(crate) names: Names,
     pub(crate) graphs: BTreeMap<String, Arc<dyn JsonGraph>>,
-    /// Those of all runs.
+    /// The options of all runs.
     pub(crate) options: RunOptions,
     pub(crate) layer: Option<Layer>,
     pub(crate) admit: Option<Admit>,
@@ -54,7 +54,7 @@ pub(crate) struct Host {
 pub(crate) enum Kind {
     /// A thread with those below it, whose handlers run its graph.
     Thread,
-    /// Those of its threads that others write during a run.
+    /// The threads below it that others write during a run.
     Beside,
 }
 
@@ -69,7 +69,7 @@ const HANDLERS: [(&str, bool); 7] = [
     ("cancel", true),
 ];
 
-/// Those that only the object of a thread has.
+/// The handlers that only the object of a thread has; the first five run its graph.
 const OF_THREAD: [&str; 7] = ["run", "resume", "answer", "update", "fork", "lease", "release"];
 
 /// The timeouts of handlers without entries, of which a run makes one every six hours. A worker that died is noticed by its connection.

@@ -45,6 +45,13 @@ pub(crate) struct Leased {
     pub(crate) until_ms: i64,
 }
 
+/// The entry `x`: the run at work.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Running {
+    pub(crate) invocation: String,
+    pub(crate) graph: String,
+}
+
 /// A copy of another thread.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -36,7 +36,7 @@ const MAX_SHOWN: usize = 500;
 #[derive(Clone)]
 pub(super) struct Http {
     client: Client,
-    /// Of one node or several.
+    /// The URLs of one node or several.
     ingress: Vec<Url>,
     admin: Vec<Url>,
     pub(super) token: Option<Arc<str>>,

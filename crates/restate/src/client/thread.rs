@@ -39,7 +39,7 @@ pub struct Ended {
 }
 
 /// A failed request to the service.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RestateError {
     /// The run failed, or was refused.
@@ -58,6 +58,8 @@ pub enum RestateError {
     #[error(transparent)]
     Cluster(#[from] CheckpointError),
 }
+
+superstep_state::debug_by_chain!(RestateError);
 
 impl From<CallError> for RestateError {
     fn from(error: CallError) -> Self {

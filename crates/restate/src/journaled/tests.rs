@@ -11,7 +11,7 @@ use superstep_graph::{
 use superstep_testing::sim::{self, Sim};
 
 use super::*;
-use crate::memory::{MemoryObject, MemoryObjects};
+use crate::journaled::memory::{MemoryObject, MemoryObjects};
 
 #[derive(State, Clone, Debug, Default)]
 struct Words {
@@ -26,7 +26,7 @@ enum Next {
     Done,
 }
 
-/// How often each body and each effect ran.
+/// The number of runs of each body and each effect.
 type Ran = Arc<Mutex<BTreeMap<String, u32>>>;
 
 /// Returns a graph that fans out to two nodes with an effect each, joins them, and does so three times.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use restate_sdk::errors::{HandlerError, TerminalError};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use superstep_checkpoint::{CheckpointError, Checkpointer, ThreadId};
 
@@ -19,14 +19,8 @@ use crate::{
         graph::{self, Attempt, Stop, Work},
         read, served, store,
     },
+    wire::Running,
 };
-
-/// The entry `x`: the run at work.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Running {
-    pub(super) invocation: String,
-    graph: String,
-}
 
 /// The input of a handler that runs a graph; the name of the handler says what it does.
 #[derive(Debug, Deserialize)]

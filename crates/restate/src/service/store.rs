@@ -12,10 +12,9 @@ use crate::{
     service::{
         Host, Kind,
         context::{Elsewhere, Handler},
-        run::Running,
     },
     storage::serve,
-    wire::{Copy, Leased, Token, Write, entries, keys_of, values, written, written_of},
+    wire::{Copy, Leased, Running, Token, Write, entries, keys_of, values, written, written_of},
 };
 
 /// Serves a write.

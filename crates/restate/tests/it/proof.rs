@@ -119,7 +119,7 @@ impl Drop for Workers {
     }
 }
 
-/// What happened.
+/// The numbers of a proof.
 #[derive(Debug, Default)]
 struct Report {
     runs: usize,

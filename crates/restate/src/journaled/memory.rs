@@ -23,7 +23,7 @@ use crate::{
 /// The number of operations after which an invocation ends.
 const INVOCATION: usize = 200;
 
-/// What an invocation has done with its object, which a replay must repeat.
+/// An operation of an invocation on its object, which a replay must repeat.
 #[derive(Clone, Debug, PartialEq)]
 enum Op {
     Entry(Bytes),
@@ -171,7 +171,7 @@ impl MemoryObjects {
             object.restart(None);
         }
         object.append(Op::Entry(request.encode()?.into()));
-        ready(serve(object, memory, &"memory", request.decoded()))
+        ready(serve(object, memory, &"memory", decoded(request)))
     }
 
     /// Creates the objects of a cluster with one thread.
@@ -200,11 +200,9 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("entries in memory are ready")
 }
 
-impl Request {
-    /// Returns what a journal returns for it.
-    fn decoded(&self) -> Self {
-        serde_json::from_slice(&self.encode().expect("it is small")).expect("it was encoded")
-    }
+/// Returns what a journal returns for a request.
+fn decoded(request: &Request) -> Request {
+    serde_json::from_slice(&request.encode().expect("it is small")).expect("it was encoded")
 }
 
 impl Objects for MemoryObjects {
