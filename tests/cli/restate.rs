@@ -41,7 +41,10 @@ async fn the_worker_of_a_program_runs_threads_which_its_other_commands_show() {
     // A copy in a file, and back under another name.
     place.file("d.jsonl", &own(&["export", "d-1"]).await.stdout.replace("\"d-1\"", "\"d-2\""));
     own(&["import", "d.jsonl"]).await;
-    assert_eq!(own(&["state", "d-2", "--json"]).await.lines()[0]["values"], own(&["state", "d-1", "--json"]).await.lines()[0]["values"]);
+    assert_eq!(
+        own(&["state", "d-2", "--json"]).await.lines()[0]["values"],
+        own(&["state", "d-1", "--json"]).await.lines()[0]["values"]
+    );
     own(&["edit", "d-1", "--update", "{}"]).await;
     let checked = place.own(&["db", "check", "--db", &db]).await;
     assert_eq!(checked.code, Some(0), "{checked:?}");
@@ -55,7 +58,9 @@ async fn the_example_registers_itself_and_runs() {
     let place = Place::new();
     let url = |port| format!("http://127.0.0.1:{port}");
     let mut command = place.bare(&example("restate"));
-    let ran = ended(command.env("RESTATE_INGRESS", url(node.ingress)).env("RESTATE_ADMIN", url(node.admin))).await.ok();
+    let ran = ended(command.env("RESTATE_INGRESS", url(node.ingress)).env("RESTATE_ADMIN", url(node.admin)))
+        .await
+        .ok();
     let expected = [
         "interrupted: \"send 2 items?\"",
         r#"completed: {"items":["tea","milk"],"is_approved":true}"#,
