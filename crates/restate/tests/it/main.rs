@@ -5,6 +5,7 @@
 
 mod cluster;
 mod conformance;
+mod limits;
 mod node;
 mod proof;
 mod runs;
