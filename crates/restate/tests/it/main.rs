@@ -10,4 +10,5 @@ mod node;
 mod proof;
 mod runs;
 mod service;
+mod signed;
 mod workers;

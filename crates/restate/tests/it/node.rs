@@ -46,12 +46,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Node {
     /// Starts a server; `None` if it is not installed.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(|_| String::new())
+    }
+
+    /// Starts a server with more settings, which may name files in its folder.
+    pub(crate) fn start_with(more: impl FnOnce(&Path) -> String) -> Option<Self> {
         let program = program()?;
         let folder = tempfile::Builder::new().prefix("superstep-restate").tempdir().unwrap().keep();
         let [node, ingress, admin] = free_ports();
-        let shown = folder.display();
+        let (shown, more) = (folder.display(), more(&folder));
         let settings = format!(
-            r#"cluster-name = "test"
+            r#"{more}
+cluster-name = "test"
 node-name = "n1"
 base-dir = "{shown}/data"
 bind-ip = "127.0.0.1"

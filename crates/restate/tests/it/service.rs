@@ -6,6 +6,7 @@ use std::{
     thread::JoinHandle,
 };
 
+use superstep_graph::checkpoint::CheckpointError;
 use superstep_restate::{Endpoint, EndpointBuilder, Restate, listen};
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,14 @@ pub(crate) struct Service {
 impl Service {
     /// Starts a service on a runtime of its own.
     pub(crate) fn start(node: &Node, graphs: impl FnOnce(EndpointBuilder) -> EndpointBuilder) -> Self {
+        Self::try_start(node, graphs).unwrap()
+    }
+
+    /// Starts a service that may not be registered.
+    pub(crate) fn try_start(
+        node: &Node,
+        graphs: impl FnOnce(EndpointBuilder) -> EndpointBuilder,
+    ) -> Result<Self, CheckpointError> {
         let namespace = format!("test{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let restate = node.client().namespace(&namespace);
         let service = Self::serve(restate, namespace, "127.0.0.1:0".parse().unwrap(), graphs);
@@ -33,10 +42,9 @@ impl Service {
         // A test may be within a runtime already.
         let registering = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(restate.register(&url)).unwrap();
+            runtime.block_on(restate.register(&url))
         });
-        registering.join().unwrap();
-        service
+        registering.join().unwrap().map(|()| service)
     }
 
     /// Starts another one at its address.
