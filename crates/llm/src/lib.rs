@@ -37,7 +37,7 @@ pub use model::{
 };
 #[cfg(feature = "openai")]
 pub use openai::{
-    config::{OpenAiConfig, OpenAiConfigError, Timeouts},
+    config::{ModelConfigError, OpenAiConfig, Timeouts},
     model::OpenAiModel,
 };
 pub use superstep_macros::tool;

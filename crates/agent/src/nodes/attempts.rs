@@ -64,6 +64,8 @@ impl Attempts {
             | Delta::TextCalls { .. }
             | Delta::Origin { .. }
             | Delta::Extra { .. }
+            | Delta::Item { .. }
+            | Delta::ReasoningDropped { .. }
             | Delta::Finish(_) => {}
         }
     }

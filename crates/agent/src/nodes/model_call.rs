@@ -84,6 +84,8 @@ impl ModelCall {
                 | Delta::ToolCall { .. }
                 | Delta::Origin { .. }
                 | Delta::Extra { .. }
+                | Delta::Item { .. }
+                | Delta::ReasoningDropped { .. }
                 | Delta::Finish(_) => {}
             }
             self.streamed = match delta {

@@ -1,4 +1,6 @@
-//! The collection of the fields that a server adds to an answer, and their validity for a message.
+//! The collection of the parts of an answer that its server wants back, and their validity for a message.
+
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -9,22 +11,35 @@ use crate::{
 };
 
 #[cfg(feature = "openai")]
-/// Returns whether an origin is valid for its message at this place.
-pub(crate) fn is_valid(
-    origin: &Origin,
-    message: &crate::Message,
+/// Returns the origin of a message, if it is valid at this place.
+pub(crate) fn valid<'a>(
+    message: &'a crate::Message,
     (wire, server, model): (&str, &str, &str),
-) -> bool {
-    (&*origin.wire, &*origin.server, &*origin.model) == (wire, server, model)
-        && origin.shows == message.derived::<Shown>().0
+) -> Option<&'a Origin> {
+    let is_here =
+        |origin: &&Origin| (&*origin.wire, &*origin.server, &*origin.model) == (wire, server, model);
+    let origin = message.origin.as_deref().filter(is_here)?;
+    (origin.shows == message.derived::<Shown>().0).then_some(origin)
 }
 
-/// The fields of an answer, as they arrive.
+/// The place of an answer's parts: the protocol, the server and the model, and the hash of what precedes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) wire: String,
+    pub(crate) server: String,
+    pub(crate) model: String,
+    pub(crate) prefix: String,
+}
+
+/// The parts of an answer that its server wants back, as they arrive.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extras {
-    /// The protocol, the server and the model.
-    pub(crate) place: Option<(String, String, String)>,
+    place: Option<Place>,
+    /// The parts by their index in the answer.
+    items: BTreeMap<usize, OriginItem>,
     bytes: usize,
+    /// Reasoning has begun to arrive, and the part that signs it has not.
+    is_thinking: bool,
 }
 
 impl Extras {
@@ -36,23 +51,55 @@ impl Extras {
         }
     }
 
-    /// Returns the origin of a message, if there are such fields.
+    /// Begins the parts of an answer, without those before.
+    pub(crate) fn begin(&mut self, place: Place) {
+        *self = Self { place: Some(place), ..Self::default() };
+    }
+
+    /// Adds a part. Parts beyond the maximum void all.
+    pub(crate) fn item(&mut self, index: usize, item: &OriginItem) {
+        self.bytes = self.bytes.saturating_add(item.len());
+        if self.bytes <= Origin::MAX_BYTES {
+            self.is_thinking &= !matches!(item, OriginItem::Opaque(_));
+            self.items.insert(index, item.clone());
+        }
+    }
+
+    /// Drops the parts so far.
+    pub(crate) fn void(&mut self) {
+        (self.items, self.is_thinking) = Default::default();
+    }
+
+    /// Notes a piece of reasoning: until its part arrives, the answer has no origin if it ends.
+    pub(crate) fn reasoning(&mut self) {
+        self.is_thinking = true;
+    }
+
+    /// Returns the origin of a message, if there are such parts or fields.
     pub(crate) fn origin(
         self,
         message: &MessageData,
         text: &Fields,
         calls: &[&Fields],
     ) -> Option<Box<Origin>> {
-        let is_empty = text.is_empty() && calls.iter().all(|call| call.is_empty());
-        if is_empty || self.bytes > Origin::MAX_BYTES {
+        if self.bytes > Origin::MAX_BYTES {
             return None;
         }
-        let (wire, server, model) = self.place?;
+        let Place { wire, server, model, prefix } = self.place?;
+        let shows = Shown::derive(message).0;
+        if !self.items.is_empty() {
+            let items = self.items.into_values().collect();
+            let origin = Origin { wire, server, model, prefix, shows, items };
+            return (!self.is_thinking).then(|| Box::new(origin));
+        }
+        if text.is_empty() && calls.iter().all(|call| call.is_empty()) {
+            return None;
+        }
         let json = |fields: &Fields| serde_json::to_string(fields).expect("texts have a JSON form");
         let calls = calls.iter().map(|call| OriginItem::Call { rest: json(call) });
         let text = OriginItem::Text { bytes: message.content.len(), rest: json(text) };
         let items = [text].into_iter().chain(calls).collect();
-        Some(Box::new(Origin { wire, server, model, shows: Shown::derive(message).0, items }))
+        Some(Box::new(Origin { wire, server, model, prefix, shows, items }))
     }
 }
 

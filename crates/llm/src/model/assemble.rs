@@ -10,7 +10,10 @@ use serde_json::{Map, Value};
 use self::calls::{Calls, Whole};
 use crate::{
     ChatModel, Delta, FinishReason, Message, ModelError, ModelErrorKind, Request, Response, ToolCall, Usage,
-    messages::{extras::Extras, origin::Fields},
+    messages::{
+        extras::{Extras, Place},
+        origin::Fields,
+    },
 };
 
 /// Sends `request` to `model` and waits for the whole answer.
@@ -76,15 +79,21 @@ impl Assembler {
     pub fn push(&mut self, delta: &Delta) {
         match delta {
             Delta::Text(text) => self.content.push_str(text),
-            Delta::Reasoning(text) => self.reasoning.push_str(text),
+            Delta::Reasoning(text) => {
+                self.reasoning.push_str(text);
+                self.extras.reasoning();
+            }
             Delta::ToolCall { index, id, name, arguments } => {
                 let id = id.as_deref().filter(|id| !id.is_empty());
                 let name = name.as_deref().filter(|name| !name.is_empty());
                 self.calls.push(*index, id, name, arguments);
             }
-            Delta::Origin { wire, server, model } => {
-                self.extras.place = Some((wire.clone(), server.clone(), model.clone()));
+            Delta::Origin { wire, server, model, prefix } => {
+                let [wire, server, model, prefix] = [wire, server, model, prefix].map(String::clone);
+                self.extras.begin(Place { wire, server, model, prefix });
             }
+            Delta::Item { index, item } => self.extras.item(*index, item),
+            Delta::ReasoningDropped { .. } => {}
             Delta::Extra { call: None, fields } => self.extras.add(&mut self.fields, fields),
             Delta::Extra { call: Some(index), fields } => {
                 if let Some(call) = self.calls.extra(*index) {
@@ -94,6 +103,7 @@ impl Assembler {
             Delta::TextCalls { .. } => {
                 self.content.clear();
                 self.fields.clear();
+                self.extras.void();
             }
             Delta::Usage(usage) => self.usage = Some(*usage),
             Delta::Finish(reason) => self.finish = Some(reason.clone()),
@@ -134,7 +144,11 @@ impl Assembler {
     /// Copies all of it; [`text`](Self::text) and [`calls`](Self::calls) borrow, for inspection of every
     /// piece.
     pub fn partial(&self) -> Message {
-        self.message(&self.calls.whole())
+        let calls = self.calls.whole();
+        self.message(&calls).with(|message| {
+            // Fields of the protocol `chat` may be incomplete.
+            message.origin = self.extras.clone().origin(message, &Fields::new(), &[]);
+        })
     }
 
     fn message(&self, calls: &[Whole<'_>]) -> Message {
@@ -428,7 +442,12 @@ mod tests {
     #[test]
     fn the_fields_of_a_server_are_stored_with_their_place() {
         let extra = |call, fields: &str| Delta::Extra { call, fields: fields.into() };
-        let place = Delta::Origin { wire: "chat".into(), server: "http://h".into(), model: "m".into() };
+        let place = Delta::Origin {
+            wire: "chat".into(),
+            server: "http://h".into(),
+            model: "m".into(),
+            prefix: String::new(),
+        };
         let finish = Delta::Finish(FinishReason::ToolCalls);
         let origin = |deltas: &[Delta]| {
             let mut answer = Assembler::new();

@@ -6,7 +6,11 @@ use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Message, ModelError, messages::media::Accepts, tools::tool::ToolSpecs};
+use crate::{
+    Message, ModelError,
+    messages::{media::Accepts, origin::OriginItem},
+    tools::tool::ToolSpecs,
+};
 
 /// A request to a model, of the chat-completions kind. A clone shares the messages and the tools.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,6 +19,9 @@ pub struct Request {
     pub messages: Vec<Message>,
     /// The tools it may call; an empty list forbids calls.
     pub tools: ToolSpecs,
+    /// The tools of the earlier requests of the turn, if this one forbids calls. Protocols that cache or sign the tools send them,
+    /// and forbid calls in another way.
+    pub earlier_tools: ToolSpecs,
     /// The JSON Schema of the answer's text, for providers that can enforce it; `None` for any text.
     pub output_schema: Option<Value>,
     /// `true` if the text of the answer must be JSON, even if the provider cannot enforce it: then an object in it is not a
@@ -55,7 +62,7 @@ pub enum Delta {
         /// The next piece of the argument text.
         arguments: String,
     },
-    /// The place of the following [`Delta::Extra`]: their fields go back there only.
+    /// The place of the following [`Delta::Extra`] and [`Delta::Item`], which go back there only. Those before are void.
     Origin {
         /// The protocol, such as `chat`.
         wire: String,
@@ -63,6 +70,25 @@ pub enum Delta {
         server: String,
         /// The model, as requested.
         model: String,
+        /// A hash of everything before the answer, if the protocol signs it with the reasoning; else empty.
+        prefix: String,
+    },
+    /// A complete part of the answer that the server wants back as it is. See [`MessageData::origin`](crate::MessageData::origin).
+    Item {
+        /// The index of the part in the answer, which orders the parts.
+        index: usize,
+        /// The part.
+        item: OriginItem,
+    },
+    /// Reasoning of earlier answers did not reach the model. A notice: the answer follows.
+    ReasoningDropped {
+        /// The place in the request; empty for all of it.
+        path: String,
+        /// The reason of the server, in one line.
+        reason: String,
+        /// `true` if the server refused the request, which was sent again without the reasoning of all answers so far; later
+        /// requests must leave it out too.
+        all: bool,
     },
     /// Fields that the server added to the message or to a call, such as a signature, and that it wants back with them. See
     /// [`MessageData::origin`](crate::MessageData::origin).
@@ -215,6 +241,12 @@ pub trait ChatModel: Send + Sync {
     fn accepts(&self) -> Accepts {
         Accepts::NOTHING
     }
+
+    /// Returns whether its reasoning is valid only behind the messages and tools before it, unchanged: the provider signs them.
+    /// Then a hint stays in the conversation, and the tools stay the same within a turn.
+    fn signs_prefix(&self) -> bool {
+        false
+    }
 }
 
 /// A model with another name, for example if two providers use equal names.
@@ -247,6 +279,10 @@ impl<M: ChatModel> ChatModel for Named<M> {
     fn accepts(&self) -> Accepts {
         self.model.accepts()
     }
+
+    fn signs_prefix(&self) -> bool {
+        self.model.signs_prefix()
+    }
 }
 
 macro_rules! chat_model_behind {
@@ -270,6 +306,10 @@ macro_rules! chat_model_behind {
 
             fn accepts(&self) -> Accepts {
                 (**self).accepts()
+            }
+
+            fn signs_prefix(&self) -> bool {
+                (**self).signs_prefix()
             }
         }
     )*};

@@ -130,6 +130,7 @@ impl Meter {
         }
         self.bytes += match delta {
             Delta::Text(text) | Delta::Reasoning(text) | Delta::Extra { fields: text, .. } => text.len(),
+            Delta::Item { item, .. } => item.len(),
             Delta::ToolCall { id, name, arguments, .. } => {
                 let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
                 arguments.len() + length(id) + length(name)

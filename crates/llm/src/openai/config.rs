@@ -66,10 +66,10 @@ impl Default for Timeouts {
     }
 }
 
-/// The error of an invalid [`OpenAiConfig`].
+/// The error of an invalid configuration of a model.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenAiConfigError {
+pub enum ModelConfigError {
     /// The base URL is invalid.
     #[error("the base URL {problem}; write it like `https://api.openai.com/v1`")]
     BaseUrl {
@@ -85,12 +85,20 @@ pub enum OpenAiConfigError {
         /// The name of the field.
         field: String,
     },
-    /// [`OpenAiModel::from_env`](crate::OpenAiModel::from_env) found neither a key nor a server.
-    #[error("neither `OPENAI_API_KEY` nor `OPENAI_BASE_URL` is set; a local server needs only its address")]
-    NotSet,
+    /// The environment, which [`OpenAiModel::from_env`](crate::OpenAiModel::from_env) and others read, has neither a key nor a
+    /// server.
+    #[error("neither `{key}` nor `{server}` is set; {hint}")]
+    NotSet {
+        /// The variable with the key.
+        key: &'static str,
+        /// The variable with the address of the server.
+        server: &'static str,
+        /// A remark.
+        hint: &'static str,
+    },
     /// The HTTP client cannot be created.
     #[error("the HTTP client cannot be made")]
     Client(#[source] crate::http::ClientError),
 }
 
-crate::debug_by_chain!(OpenAiConfigError);
+crate::debug_by_chain!(ModelConfigError);

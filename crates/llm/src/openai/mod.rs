@@ -5,8 +5,6 @@
 pub(crate) mod chunk;
 #[cfg(feature = "openai")]
 pub(crate) mod config;
-#[cfg(feature = "openai")]
-pub(crate) mod events;
 pub(crate) mod message;
 #[cfg(feature = "openai")]
 pub(crate) mod model;

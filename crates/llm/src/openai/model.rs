@@ -24,29 +24,24 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use reqwest::{Body, Response, header};
 use tokio::{
     sync::Semaphore,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout_at},
 };
 
 use crate::{
-    ApiKey, ChatModel, Delta, ModelError, ModelErrorKind, OpenAiConfig, OpenAiConfigError, Request,
-    ResponseStream, Timeouts,
-    http::{base_url, client, error::excerpt, root_cause},
-    messages::media::Accepts,
-    model::{
-        limits::{AnswerLimits, bounded},
-        timers::check_timers,
-        trace::trace_headers,
+    ChatModel, Delta, ModelConfigError, ModelError, ModelErrorKind, OpenAiConfig, Request, ResponseStream,
+    http::{
+        events::Events,
+        root_cause,
+        server::{Server, encoded, encoding_of, not_a_stream, not_sent, read},
     },
+    messages::media::Accepts,
+    model::limits::{AnswerLimits, bounded},
     openai::{
         chunk::{Chunk, ChunkReader},
-        events::Events,
         repairs::Repairs,
     },
     text_calls::thinking::split_thinking,
 };
-
-/// The maximum number of bytes stored from an answer that may not be a stream.
-const HEAD: usize = 16 * 1024;
 
 /// The maximum number of events that are read ahead.
 const AHEAD: usize = 16;
@@ -62,28 +57,28 @@ const AHEAD: usize = 16;
 /// let key = ApiKey::new(std::env::var("OPENAI_API_KEY").unwrap_or_default());
 /// let model = OpenAiModel::new(OpenAiConfig::new("https://api.openai.com/v1", key, "gpt-4.1-mini"))?;
 /// assert_eq!(model.name(), "gpt-4.1-mini");
-/// # Ok::<(), superstep_llm::OpenAiConfigError>(())
+/// # Ok::<(), superstep_llm::ModelConfigError>(())
 /// ```
 #[derive(Clone)]
 pub struct OpenAiModel {
     config: Arc<OpenAiConfig>,
     client: Client<OpenAIConfig>,
-    http: reqwest::Client,
+    server: Server,
     repairs: Arc<Repairs>,
-    /// Returns the UTC time in milliseconds.
-    clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl OpenAiModel {
     /// Creates the client for `model` with the key `OPENAI_API_KEY` on the server `OPENAI_BASE_URL`, by default OpenAI's.
     ///
     /// # Errors
-    /// [`OpenAiConfigError`] if neither is set, or one of them is invalid.
-    pub fn from_env(model: impl Into<String>) -> Result<Self, OpenAiConfigError> {
+    /// [`ModelConfigError`] if neither is set, or one of them is invalid.
+    pub fn from_env(model: impl Into<String>) -> Result<Self, ModelConfigError> {
         let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let (url, key) = (set("OPENAI_BASE_URL"), set("OPENAI_API_KEY"));
         if url.is_none() && key.is_none() {
-            return Err(OpenAiConfigError::NotSet);
+            let (key, server, hint) =
+                ("OPENAI_API_KEY", "OPENAI_BASE_URL", "a local server needs only its address");
+            return Err(ModelConfigError::NotSet { key, server, hint });
         }
         let url = url.unwrap_or_else(|| "https://api.openai.com/v1".to_owned());
         Self::new(OpenAiConfig::new(url, key.unwrap_or_default(), model))
@@ -94,33 +89,28 @@ impl OpenAiModel {
     /// Proxies of the environment are used except for loopback addresses.
     ///
     /// # Errors
-    /// [`OpenAiConfigError`] for an invalid base URL, key or extra field.
-    pub fn new(mut config: OpenAiConfig) -> Result<Self, OpenAiConfigError> {
-        let url = base_url(&config.base_url).map_err(|problem| OpenAiConfigError::BaseUrl { problem })?;
-        config.base_url = url.as_str().trim_end_matches('/').to_owned();
+    /// [`ModelConfigError`] for an invalid base URL, key or extra field.
+    pub fn new(mut config: OpenAiConfig) -> Result<Self, ModelConfigError> {
         if let Some(field) = config.wire.conflict() {
-            return Err(OpenAiConfigError::ExtraField { field: field.to_owned() });
+            return Err(ModelConfigError::ExtraField { field: field.to_owned() });
         }
-        let key = config.api_key.reveal();
-        if header::HeaderValue::from_str(key).is_err() {
-            return Err(OpenAiConfigError::ApiKey);
-        }
-        let http = client(&url, config.timeouts.connect).map_err(OpenAiConfigError::Client)?;
+        let server = Server::new(&config.base_url, config.api_key.clone(), config.timeouts, config.limits)?;
+        config.base_url = server.address().to_owned();
         // All settings are explicit, because the defaults read the environment.
         let settings = OpenAIConfig::new()
             .with_api_base(&config.base_url)
-            .with_api_key(key)
+            .with_api_key(config.api_key.reveal())
             .with_org_id("")
             .with_project_id("");
-        let client = Client::build(http.clone(), settings);
-        let repairs = Arc::new(Repairs::new(url.origin().ascii_serialization(), &config.wire.model));
-        Ok(Self { config: Arc::new(config), client, http, repairs, clock: Arc::new(system_clock) })
+        let client = Client::build(server.http.clone(), settings);
+        let repairs = Arc::new(Repairs::new(server.origin(), &config.wire.model));
+        Ok(Self { config: Arc::new(config), client, server, repairs })
     }
 
     /// Sets the clock, a function that returns the UTC time in milliseconds.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        self.clock = Arc::new(clock);
+        self.server.clock = Arc::new(clock);
         self
     }
 
@@ -151,7 +141,7 @@ impl OpenAiModel {
         request: &Request,
     ) -> Result<impl Stream<Item = Result<Delta, ModelError>> + use<>, ModelError> {
         let watch = AnswerObserver::default();
-        let once = SendOnce { model: self.clone(), watch: watch.clone() };
+        let once = SendOnce { server: self.server.clone(), watch: watch.clone() };
         let client = self.client.clone().with_http_service(once);
         let chunks = client
             .chat()
@@ -201,19 +191,9 @@ impl ChatModel for OpenAiModel {
     fn stream(&self, request: Request) -> ResponseStream<'_> {
         let deltas = stream::once(self.open(request)).try_flatten();
         let deltas = bounded(deltas.boxed(), self.config.limits);
-        let deltas = deltas.map_err(|error| hide_key(&self.config.api_key, error)).boxed();
+        let deltas = deltas.map_err(|error| self.server.hide_key(error)).boxed();
         if self.config.wire.think_tags { split_thinking(deltas) } else { deltas }
     }
-}
-
-fn hide_key(key: &ApiKey, error: ModelError) -> ModelError {
-    ModelError { message: key.hide_in(error.message), ..error }
-}
-
-#[allow(clippy::disallowed_methods, reason = "the default of a clock that can be replaced")]
-fn system_clock() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Converts the error of a request without a stream.
@@ -226,11 +206,6 @@ fn refused(error: OpenAIError) -> ModelError {
         OpenAIError::Reqwest(error) => not_sent(error),
         error => ModelError::new(ModelErrorKind::BadRequest, format!("the request cannot be sent: {error}")),
     }
-}
-
-fn not_sent(error: reqwest::Error) -> ModelError {
-    let kind = if error.is_builder() { ModelErrorKind::BadRequest } else { ModelErrorKind::Connect };
-    ModelError::new(kind, format!("no connection: {}", root_cause(&error)))
 }
 
 /// One streamed answer, read chunk by chunk.
@@ -302,51 +277,6 @@ impl Answer {
     }
 }
 
-/// Returns the content encoding of a response that may not be readable text.
-fn encoding_of(response: &Response) -> Option<String> {
-    let encoding = response.headers().get(header::CONTENT_ENCODING)?.to_str().ok()?.trim();
-    (!encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity")).then(|| excerpt(encoding))
-}
-
-/// Creates the error of a response that cannot be read, because it is compressed.
-fn encoded(encoding: &str) -> ModelError {
-    let message = format!(
-        "the server compressed its answer (`content-encoding: {encoding}`), which the request does not accept; turn that off at the \
-         server, or at the proxy before it"
-    );
-    ModelError::new(ModelErrorKind::Malformed, message)
-}
-
-/// Returns the error for a response with status 200 without any event.
-fn not_a_stream(head: &[u8]) -> Option<ModelError> {
-    let text = String::from_utf8_lossy(head);
-    let text = text.trim_start_matches('\u{feff}');
-    let body: Option<serde_json::Value> = serde_json::from_str(behind_comments(text)).ok();
-    match body.as_ref().and_then(|body| body.get("error")) {
-        Some(error) => Some(ModelError::from_stream(error)),
-        // Comments and `[DONE]` are a stream of an empty answer.
-        None if text.lines().all(is_event_line) => None,
-        None => {
-            let message =
-                format!("the server answered without a stream, is the base URL right? {}", excerpt(text));
-            Some(ModelError::new(ModelErrorKind::Malformed, message))
-        }
-    }
-}
-
-/// Returns the text behind comments and blank lines.
-fn behind_comments(text: &str) -> &str {
-    let mut text = text.trim_start();
-    while text.starts_with(':') {
-        text = text.split_once(['\n', '\r']).map_or("", |(_, behind)| behind).trim_start();
-    }
-    text
-}
-
-fn is_event_line(line: &str) -> bool {
-    line.is_empty() || [":", "data:", "event:", "id:", "retry:"].iter().any(|field| line.starts_with(field))
-}
-
 /// The observations of an answer below async-openai, which converts connection errors into text.
 #[derive(Clone)]
 struct AnswerObserver {
@@ -380,7 +310,7 @@ impl AnswerObserver {
 /// Sends a request once and converts every error response into a [`ModelError`].
 #[derive(Clone)]
 struct SendOnce {
-    model: OpenAiModel,
+    server: Server,
     watch: AnswerObserver,
 }
 
@@ -397,81 +327,17 @@ impl tower_service::Service<HttpRequestFactory> for SendOnce {
         let this = self.clone();
         Box::pin(async move {
             let mut request = request.build().await?;
-            if this.model.config.api_key.is_empty() {
+            if this.server.api_key.is_empty() {
                 request.headers_mut().remove(header::AUTHORIZATION);
             }
-            for (name, value) in trace_headers() {
-                // A propagator of the program's own may have a header that HTTP does not allow.
-                if let (Ok(name), Ok(value)) = (header::HeaderName::try_from(name), value.try_into()) {
-                    request.headers_mut().insert(name, value);
+            match this.server.send(request).await {
+                Ok(response) => {
+                    this.watch.seen().encoding = encoding_of(&response);
+                    Ok(watched(response, this.server.timeouts.idle, this.server.limits, this.watch))
                 }
+                Err(refusal) => Err(OpenAIError::Boxed(Box::new(refusal.error))),
             }
-            this.send(request).await.map_err(|error| OpenAIError::Boxed(Box::new(error)))
         })
-    }
-}
-
-impl SendOnce {
-    async fn send(self, request: reqwest::Request) -> Result<Response, ModelError> {
-        let Timeouts { response: patience, idle, .. } = self.model.config.timeouts;
-        let limits = self.model.config.limits;
-        let base_url = &self.model.config.base_url;
-        check_timers()?;
-        let response = match timeout(patience, self.model.http.execute(request)).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => {
-                let error = not_sent(error);
-                return Err(ModelError { message: format!("`{base_url}`: {}", error.message), ..error });
-            }
-            Err(_) => {
-                let message = format!("`{base_url}` sent no answer within {} s", patience.as_secs_f64());
-                return Err(ModelError::new(ModelErrorKind::Timeout, message));
-            }
-        };
-        if response.status().is_success() {
-            self.watch.seen().encoding = encoding_of(&response);
-            return Ok(watched(response, idle, limits, self.watch));
-        }
-        Err(self.refusal(response, idle).await)
-    }
-}
-
-impl SendOnce {
-    async fn refusal(&self, mut response: Response, patience: Duration) -> ModelError {
-        let (status, encoding) = (response.status(), encoding_of(&response));
-        let text = |value: &header::HeaderValue| value.to_str().ok().map(str::to_owned);
-        let headers: BTreeMap<String, String> = response
-            .headers()
-            .iter()
-            .filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?)))
-            .collect();
-        let OpenAiConfig { limits, api_key, .. } = &*self.model.config;
-        let mut body = Vec::new();
-        let read = async {
-            while body.len() < limits.error_bytes
-                && let Ok(Some(bytes)) = response.chunk().await
-            {
-                let rest = limits.error_bytes - body.len();
-                body.extend_from_slice(&bytes[..bytes.len().min(rest)]);
-            }
-        };
-        // A body that breaks off, stalls or never ends is used as far as it was read: the status gives the
-        // kind.
-        let _ = timeout(patience, read).await;
-        // Before any truncation, which could leave a part of the key.
-        let body = match encoding.filter(|_| std::str::from_utf8(&body).is_err()) {
-            Some(encoding) => format!(
-                "the reason is compressed (`content-encoding: {encoding}`), which the request does not accept"
-            ),
-            None => api_key.hide_in(String::from_utf8_lossy(&body).into_owned()),
-        };
-        let mut error = ModelError::from_http(status.as_u16(), &headers, &body, (self.model.clock)());
-        if status.is_redirection() {
-            error.message.push_str(
-                "; it redirects elsewhere, which a request with a key does not follow: correct the base URL",
-            );
-        }
-        error
     }
 }
 
@@ -510,40 +376,18 @@ fn watched(response: Response, idle: Duration, limits: AnswerLimits, watch: Answ
 impl ObservedResponse {
     /// Reads once more. Events read before an end, with or without an error, must still be delivered.
     async fn read(&mut self) -> Result<(), Option<ModelError>> {
-        let fault = match timeout(self.idle, self.response.chunk()).await {
-            Ok(Ok(Some(bytes))) => {
-                {
-                    let head = &mut self.watch.seen().head;
-                    let space = HEAD.saturating_sub(head.len());
-                    head.extend_from_slice(&bytes[..bytes.len().min(space)]);
-                }
-                let read = self.events.push(&bytes);
-                self.watch.seen().done |= self.events.done;
-                return read.map_err(Some);
-            }
-            Ok(Ok(None)) => {
-                self.events.end();
-                self.watch.seen().done |= self.events.done;
-                return Err(None);
-            }
-            Ok(Err(cause)) => {
-                let message =
-                    format!("the connection broke in the middle of the answer: {}", root_cause(&cause));
-                ModelError::new(ModelErrorKind::TruncatedStream, message)
-            }
-            Err(_) => {
-                let seconds = self.idle.as_secs_f64();
-                let message = format!("the server was silent for {seconds} s in the middle of the answer");
-                ModelError::new(ModelErrorKind::Timeout, message)
-            }
-        };
-        Err(Some(fault))
+        let mut head = std::mem::take(&mut self.watch.seen().head);
+        let end = read(&mut self.response, self.idle, &mut self.events, &mut head).await;
+        let mut seen = self.watch.seen();
+        (seen.head, seen.done) = (head, seen.done | self.events.done);
+        end.map_or(Ok(()), |end| Err(end.err()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ApiKey;
 
     #[test]
     fn a_key_is_never_shown() {
@@ -599,15 +443,5 @@ mod tests {
             let error = error.unwrap_err().message;
             assert!(error.starts_with(begin), "{error}");
         }
-    }
-
-    #[test]
-    fn a_response_without_events_is_described() {
-        let kind = |head: &str| not_a_stream(head.as_bytes()).map(|error| error.kind);
-        assert_eq!(kind("data: [DONE]\n\n"), None);
-        assert_eq!(kind(": ping\n\n"), None);
-        assert_eq!(kind(r#"{"error":{"code":429}}"#), Some(ModelErrorKind::RateLimited));
-        assert_eq!(kind("<!doctype html>\n<html>"), Some(ModelErrorKind::Malformed));
-        assert_eq!(kind(r#"{"object":"chat.completion"}"#), Some(ModelErrorKind::Malformed));
     }
 }

@@ -9,10 +9,7 @@ use std::{
 
 use crate::{
     Delta, Message, ModelError, ModelErrorKind, Request, Role,
-    messages::{
-        extras::{fnv, is_valid},
-        origin::Origin,
-    },
+    messages::extras::{fnv, valid},
 };
 
 // Unknown fields are sent back: Gemini rejects a call without its signature, OpenRouter's models lose their reasoning
@@ -48,16 +45,16 @@ impl Repairs {
 
     /// Returns the place where the fields of an answer are valid.
     pub(crate) fn origin(&self) -> Delta {
-        Delta::Origin { wire: WIRE.into(), server: self.server.clone(), model: self.model.clone() }
+        let (server, model) = (self.server.clone(), self.model.clone());
+        Delta::Origin { wire: WIRE.into(), server, model, prefix: String::new() }
     }
 
     /// Returns the request in the form of all learned repairs, and of these. It has only the origins that are valid here.
     pub(crate) fn form(&self, mut request: Request, tried: &[Repair]) -> Request {
         let no_extras = self.has(Repair::NoExtras, tried);
         for message in &mut request.messages {
-            let is_valid_here =
-                |origin: &Origin| !no_extras && is_valid(origin, message, (WIRE, &self.server, &self.model));
-            if message.origin.as_deref().is_some_and(|origin| !is_valid_here(origin)) {
+            let is_valid = !no_extras && valid(message, (WIRE, &self.server, &self.model)).is_some();
+            if message.origin.is_some() && !is_valid {
                 message.to_mut().origin = None;
             }
         }

@@ -1,7 +1,7 @@
 //! Splits the bytes of an answer into events.
 //!
-//! It runs below async-openai, whose reader has no bounds and parses a long line again with every read. It
-//! passes on one whole event at a time, with its data only.
+//! It passes on one whole event at a time, with its data only. It also runs below async-openai, whose reader has no bounds and
+//! parses a long line again with every read.
 
 use std::collections::VecDeque;
 
@@ -31,6 +31,8 @@ pub(crate) struct Events {
     ready: VecDeque<Vec<u8>>,
     /// `true` if `[DONE]` has arrived.
     pub(crate) done: bool,
+    /// `true` if only events of the chat-completions kind are passed on.
+    only_chat: bool,
 }
 
 /// The kind of the answer.
@@ -61,7 +63,13 @@ impl Events {
             name: String::new(),
             ready: VecDeque::new(),
             done: false,
+            only_chat: true,
         }
+    }
+
+    /// Creates the events of a protocol that is not of the chat-completions kind.
+    pub(crate) fn of_any_kind(limits: AnswerLimits) -> Self {
+        Self { only_chat: false, ..Self::new(limits) }
     }
 
     /// Reads received bytes.
@@ -174,7 +182,7 @@ impl Events {
         if data.trim_ascii_end() == b"data: [DONE]" {
             self.done = true;
             data = b"data: [DONE]\n".to_vec();
-        } else if data.is_empty() || data == b"data: \n" || is_foreign(&name, &data) {
+        } else if data.is_empty() || data == b"data: \n" || self.only_chat && is_foreign(&name, &data) {
             return;
         }
         data.push(b'\n');
@@ -186,6 +194,13 @@ impl Events {
         self.ready.pop_front()
     }
 
+    /// Returns the data of the next whole event.
+    pub(crate) fn next_data(&mut self) -> Option<String> {
+        let event = String::from_utf8(self.next()?).expect("data is UTF-8");
+        let lines = event.lines().filter_map(|line| line.strip_prefix("data: "));
+        Some(lines.collect::<Vec<_>>().join("\n"))
+    }
+
     /// Ends the answer. Data without a final empty line is an event if it is complete JSON, or `[DONE]`: a part of one is neither.
     pub(crate) fn end(&mut self) {
         match self.begun {
@@ -195,7 +210,7 @@ impl Events {
                 let body: Vec<u8> =
                     body.into_iter().map(|byte| if byte < b' ' { b' ' } else { byte }).collect();
                 let body = String::from_utf8_lossy(&body);
-                if is_completion(&body) {
+                if self.only_chat && is_completion(&body) {
                     self.ready.push_back([b"data: ", body.as_bytes(), b"\n\n"].concat());
                 }
             }
