@@ -632,7 +632,8 @@ mod tests {
     #[test]
     fn tokens_are_read_in_any_notation_and_invalidate_nothing() {
         let usage = |usage: &str| read(&format!(r#"{{"choices":[],"usage":{usage}}}"#)).pop();
-        let tokens = |input_tokens, output_tokens| Some(Delta::Usage(Usage { input_tokens, output_tokens }));
+        let tokens =
+            |input_tokens, output_tokens| Some(Delta::Usage(Usage::new(input_tokens, output_tokens)));
         for (text, wanted) in [
             (r#"{"prompt_tokens":12,"completion_tokens":2}"#, tokens(12, 2)),
             (r#"{"prompt_tokens":12.0,"completion_tokens":2.5}"#, tokens(12, 2)),
