@@ -655,6 +655,33 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_the_tokens_are_read_under_the_names_of_all_servers() {
+        let whole = Usage::new(100, 20);
+        for (text, wanted) in [
+            (
+                r#""total_tokens":120,"prompt_tokens_details":{"cached_tokens":"60","cache_write_tokens":30.0},"completion_tokens_details":{"reasoning_tokens":7}"#,
+                Usage { cached_tokens: 60, cache_write_tokens: 30, reasoning_tokens: 7, ..whole },
+            ),
+            (r#""prompt_cache_hit_tokens":64"#, Usage { cached_tokens: 64, ..whole }),
+            (
+                r#""cache_read_input_tokens":5,"cache_creation_input_tokens":8,"prompt_tokens_details":{"cached_tokens":5}"#,
+                Usage { cached_tokens: 5, cache_write_tokens: 8, ..whole },
+            ),
+            (r#""prompt_tokens_details":{"cached_tokens":900}"#, Usage { cached_tokens: 100, ..whole }),
+            (r#""prompt_tokens_details":null,"completion_tokens_details":[3]"#, whole),
+            (
+                r#""total_tokens":150,"completion_tokens_details":{"reasoning_tokens":30}"#,
+                Usage { reasoning_tokens: 30, ..Usage::new(100, 50) },
+            ),
+            (r#""total_tokens":150"#, Usage { reasoning_tokens: 30, ..Usage::new(100, 50) }),
+        ] {
+            let data =
+                format!(r#"{{"choices":[],"usage":{{"prompt_tokens":100,"completion_tokens":20,{text}}}}}"#);
+            assert_eq!(read(&data).pop(), Some(Delta::Usage(wanted)), "{text}");
+        }
+    }
+
+    #[test]
     fn indexes_and_ids_are_read_in_any_notation() {
         let call = |index: &str, id: &str| {
             let call =
