@@ -1,11 +1,11 @@
 //! The server and its settings.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ApiKey, Timeouts, media::Accepts, model::limits::AnswerLimits};
+use crate::{ApiKey, Timeouts, media::Accepts, model::limits::AnswerLimits, models::ModelTable};
 
 /// The server and its settings. Create it with [`AnthropicConfig::new`] and change the fields that differ.
 #[derive(Clone, Debug)]
@@ -37,6 +37,8 @@ pub struct AnthropicConfig {
     pub timeouts: Timeouts,
     /// The bounds of an answer's size and time.
     pub limits: AnswerLimits,
+    /// The facts about models, by name; by default those of this version of superstep.
+    pub models: Arc<ModelTable>,
 }
 
 /// The reasoning of a model before its answers.
@@ -86,6 +88,7 @@ impl AnthropicConfig {
             extra: BTreeMap::new(),
             timeouts: Timeouts::default(),
             limits: AnswerLimits::default(),
+            models: ModelTable::embedded(),
         }
     }
 
