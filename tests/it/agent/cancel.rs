@@ -206,6 +206,6 @@ fn the_unreported_tokens_of_a_stopped_response_are_estimated() {
     // Some report them as they grow.
     let told = Answer::stream().usage(30, 1).text(["Hel"]).delay(100).text(["lo"]).end("stop").done();
     let ran = Scenario { cancel: Cancel::At(50), ..scenario(vec![told]) }.play_here();
-    let reported = Usage { input_tokens: 30, output_tokens: 1 };
+    let reported = Usage::new(30, 1);
     assert_eq!((ran.state().usage, ran.state().answer.estimated), (reported, false));
 }

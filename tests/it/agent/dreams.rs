@@ -147,7 +147,7 @@ impl ChatModel for Dreamer {
                 ("edit_file", json!({ "path": "MEMORY.md", "old": "# Memory", "new": new }))
             }),
         };
-        let usage = Delta::Usage(Usage { input_tokens: 40, output_tokens: 10 });
+        let usage = Delta::Usage(Usage::new(40, 10));
         let deltas = match call {
             Some((name, args)) => vec![
                 Delta::ToolCall {
@@ -178,7 +178,7 @@ async fn a_dream_consolidates_recorded_turns() {
     let (bed, model) = (Bed::new(), Dreamer::default());
     bed.say("ada", 10, &["I like tea", "My cat is called Bob", "I moved to Lisbon"]).await;
     let dream = dreamt(bed.dreams(model.clone()).dream_if_due("ada", at(20)).await.unwrap());
-    let usage = Usage { input_tokens: 200, output_tokens: 50 };
+    let usage = Usage::new(200, 50);
     let checkpoint = dream.checkpoint;
     assert_eq!(
         dream,

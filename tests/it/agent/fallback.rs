@@ -24,7 +24,7 @@ fn retrying(scenario: Scenario, base: u64) -> Scenario {
 }
 
 fn tokens(input_tokens: u64, output_tokens: u64) -> Usage {
-    Usage { input_tokens, output_tokens }
+    Usage::new(input_tokens, output_tokens)
 }
 
 fn busy() -> Answer {

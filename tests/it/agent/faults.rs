@@ -278,7 +278,7 @@ fn tokens_of_a_discarded_answer_are_counted() {
     let paid = Answer::stream().text(["x"]).usage(5, 1).cut();
     let whole = Answer::stream().text(["y"]).end("stop").usage(5, 2).done();
     let ran = retrying(Scenario::new([paid.clone(), whole]), 1).play();
-    assert_eq!(ran.state().usage, Usage { input_tokens: 10, output_tokens: 3 });
+    assert_eq!(ran.state().usage, Usage::new(10, 3));
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn tokens_of_a_failed_turn_are_counted() {
     let retry = ModelRetry { base: Duration::from_millis(1), ..scenario.config.retry };
     let ran = scenario.config(|config| ReactConfig { retry, ..config }).play();
     assert_eq!(ran.outcome(), AgentOutcome::LlmError);
-    assert_eq!(ran.state().usage, Usage { input_tokens: 15, output_tokens: 3 });
+    assert_eq!(ran.state().usage, Usage::new(15, 3));
 }
 
 #[test]

@@ -53,7 +53,7 @@ async fn a_thread_of_a_real_model_is_read_and_continued() {
     let wanted = ["What is 37*91+5? Use the calculate tool.", "", "3372", "The result of 37*91+5 is 3372."];
     assert_eq!(said, wanted, "{}", show::messages(state.messages.iter()));
     assert_eq!((state.outcome, state.llm_calls), (Some(AgentOutcome::Completed), 2));
-    assert_eq!(state.usage, Usage { input_tokens: 542, output_tokens: 41 });
+    assert_eq!(state.usage, Usage::new(542, 41));
 
     // It was stored before anything was recorded: what the model and the tool did is taken as it is, and the rest is compared.
     let replayed = agent.graph().thread("sum").replay().run().await.unwrap();

@@ -75,7 +75,7 @@ fn plain_text_is_the_reply() {
     assert_eq!((state.current_step, state.llm_calls, state.model_requests), (0, 1, 1));
     assert_eq!((state.stop, state.stop_reason.as_str()), (false, ""));
     assert_eq!(state.outcome, Some(AgentOutcome::Completed));
-    assert_eq!(state.usage, Usage { input_tokens: 5, output_tokens: 2 });
+    assert_eq!(state.usage, Usage::new(5, 2));
     let metadata = Metadata { llm_calls: 1, ..Metadata::default() };
     assert_eq!(state.metadata, metadata);
     assert_eq!(
@@ -109,7 +109,7 @@ fn arguments_in_pieces_are_executed_and_go_back_byte_for_byte() {
     );
     assert_eq!(state.tool_result_history, ["5".to_owned()]);
     assert_eq!(state.tools_used, ["add".to_owned()]);
-    assert_eq!(state.usage, Usage { input_tokens: 20, output_tokens: 9 });
+    assert_eq!(state.usage, Usage::new(20, 9));
 }
 
 #[test]

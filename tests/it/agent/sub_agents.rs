@@ -60,7 +60,7 @@ impl ChatModel for Caller {
         let since = &request.messages[turn..];
         let round = since.iter().filter(|message| message.role == Role::Assistant).count();
         let calls = self.rounds.get(round).filter(|_| !request.tools.is_empty());
-        let usage = Delta::Usage(Usage { input_tokens: 40, output_tokens: 10 });
+        let usage = Delta::Usage(Usage::new(40, 10));
         let deltas = match calls {
             Some(calls) => {
                 let call = |(n, (name, args)): (usize, &(&str, &str))| Delta::ToolCall {
@@ -138,7 +138,7 @@ async fn a_sub_agents_reply_is_the_result_of_its_call_and_its_events_are_nested(
     assert_eq!(state.final_reply, "boss: digger: r:1, r:1");
     assert_eq!(state.tools_used.iter().map(String::as_str).collect::<Vec<_>>(), ["digger", "echo"]);
     // Two requests of each.
-    assert_eq!(state.usage, Usage { input_tokens: 160, output_tokens: 40 });
+    assert_eq!(state.usage, Usage::new(160, 40));
     assert_eq!((state.llm_calls, boss.asked(), digger.asked()), (2, 2, 2));
     valid(&state);
 }

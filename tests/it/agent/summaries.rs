@@ -217,7 +217,7 @@ fn discarded_attempts_do_not_make_a_request_larger() {
 
 #[test]
 fn a_summary_counts_for_the_model_that_wrote_it() {
-    let tokens = |input_tokens, output_tokens| Usage { input_tokens, output_tokens };
+    let tokens = |input_tokens, output_tokens| Usage::new(input_tokens, output_tokens);
     let summary = Answer::stream().text(["S"]).end("stop").usage(7, 2).done();
     let last = Answer::stream().text(["done"]).end("stop").usage(3, 1).done();
     let ran = long_conversation([echo("c3"), http(401, &[], ""), last]).fallback([summary]).play();

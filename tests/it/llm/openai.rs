@@ -32,7 +32,7 @@ fn add_call() -> Response {
             r#"{"a": 2, "b":3}"#,
         )]),
         finish: FinishReason::ToolCalls,
-        usage: Some(Usage { input_tokens: 20, output_tokens: 9 }),
+        usage: Some(Usage::new(20, 9)),
         attempts: 1,
     }
 }
@@ -180,7 +180,7 @@ async fn chunks_may_lack_optional_fields() {
 async fn usage_after_the_finish_reason_is_taken_even_without_done() {
     let (_server, model) = served([Answer::stream().text(["a"]).end("stop").usage(5, 2)]).await;
     let usage = complete(&model, hi()).await.unwrap().usage;
-    assert_eq!(usage, Some(Usage { input_tokens: 5, output_tokens: 2 }));
+    assert_eq!(usage, Some(Usage::new(5, 2)));
 }
 
 #[tokio::test]

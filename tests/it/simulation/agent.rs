@@ -39,7 +39,7 @@ impl ChatModel for Oracle {
 fn answer(messages: &[Message]) -> Vec<Delta> {
     let asked = messages.iter().rposition(|message| message.role == Role::User).unwrap();
     let results: Vec<_> = messages[asked..].iter().filter(|message| message.role == Role::Tool).collect();
-    let usage = Delta::Usage(Usage { input_tokens: messages.len() as u64, output_tokens: 1 });
+    let usage = Delta::Usage(Usage::new(messages.len() as u64, 1));
     let call = |index: usize, number: usize| Delta::ToolCall {
         index,
         id: Some(format!("call_{}_{number}", messages.len())),

@@ -203,7 +203,7 @@ impl RecordedSummary {
         {
             let input = sent.iter().map(|message| deps.counter.message(message));
             let input_tokens = input.fold(0, u64::saturating_add);
-            guess = Usage { input_tokens, output_tokens: deps.counter.message(message) };
+            guess = Usage::new(input_tokens, deps.counter.message(message));
             let before = answer.unwrap_or(state.answer);
             answer = Some(LastAnswer { estimated: true, ..before });
         }

@@ -111,10 +111,7 @@ impl<'a> RequestSpace<'a> {
         let counter = &self.deps.counter;
         let hints = call.hints.iter().map(AsRef::as_ref).chain(self.state.hints.iter().map(String::as_str));
         let hints = hints.map(|hint| counter.message(&Message::user(hint)));
-        Usage {
-            input_tokens: hints.fold(size, u64::saturating_add),
-            output_tokens: self.output_tokens(answer),
-        }
+        Usage::new(hints.fold(size, u64::saturating_add), self.output_tokens(answer))
     }
 
     /// Estimates the tokens of a response.

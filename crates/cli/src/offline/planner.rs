@@ -12,7 +12,7 @@ use super::plan::{self, FinishedCall, Move};
 pub(crate) const OFFLINE: &str = "offline";
 
 /// Without a model there are no tokens to count.
-const NO_TOKENS: Delta = Delta::Usage(Usage { input_tokens: 0, output_tokens: 0 });
+const NO_TOKENS: Delta = Delta::Usage(Usage::new(0, 0));
 
 /// The offline model; see the module.
 #[derive(Clone, Copy, Debug)]

@@ -330,7 +330,13 @@ impl<W: Write> Output for Human<W> {
                     (read, written) if state.answer.estimated => {
                         format!("tokens not counted, about {read} in and {written} out")
                     }
-                    (read, written) => format!("{} in and {written} out", count(read, "token")),
+                    (read, written) => {
+                        let cached = match state.usage.cached_tokens {
+                            0 => String::new(),
+                            cached => format!(" ({cached} cached)"),
+                        };
+                        format!("{} in{cached} and {written} out", count(read, "token"))
+                    }
                 },
                 time(end.took)
             ),

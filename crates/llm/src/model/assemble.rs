@@ -497,19 +497,19 @@ mod tests {
         for delta in [
             Delta::Text("Hel".into()),
             piece(0, "a", "echo", "{"),
-            Delta::Usage(Usage { input_tokens: 5, output_tokens: 1 }),
+            Delta::Usage(Usage::new(5, 1)),
             Delta::AttemptDiscarded { attempt: 1 },
             Delta::Retry { attempt: 2, delay_ms: 1000, status: None, reason: "cut".into() },
             Delta::Text("Hello".into()),
-            Delta::Usage(Usage { input_tokens: 5, output_tokens: 1 }),
-            Delta::Usage(Usage { input_tokens: 5, output_tokens: 2 }),
+            Delta::Usage(Usage::new(5, 1)),
+            Delta::Usage(Usage::new(5, 2)),
             Delta::Finish(FinishReason::Stop),
         ] {
             answer.push(&delta);
         }
         let response = answer.finish().unwrap();
         assert_eq!(response.message, Message::assistant("Hello"));
-        assert_eq!(response.usage, Some(Usage { input_tokens: 10, output_tokens: 3 }));
+        assert_eq!(response.usage, Some(Usage::new(10, 3)));
         assert_eq!(response.attempts, 2);
     }
 

@@ -182,6 +182,22 @@ pub struct Usage {
     pub input_tokens: u64,
     /// The tokens of the whole output.
     pub output_tokens: u64,
+    /// The part of the input that was read from the provider's cache; 0 if it reports none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cached_tokens: u64,
+    /// The part of the input that was written to the provider's cache; 0 if it reports none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_tokens: u64,
+    /// The part of the output that is reasoning; 0 if the provider reports none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning_tokens: u64,
+}
+
+impl Usage {
+    /// Creates a usage without parts.
+    pub const fn new(input_tokens: u64, output_tokens: u64) -> Self {
+        Self { input_tokens, output_tokens, cached_tokens: 0, cache_write_tokens: 0, reasoning_tokens: 0 }
+    }
 }
 
 impl std::ops::Add for Usage {
@@ -191,8 +207,15 @@ impl std::ops::Add for Usage {
         Self {
             input_tokens: self.input_tokens.saturating_add(other.input_tokens),
             output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+            cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
+            cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+            reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
         }
     }
+}
+
+fn is_zero(tokens: &u64) -> bool {
+    *tokens == 0
 }
 
 /// One complete answer.
@@ -328,6 +351,16 @@ mod tests {
             assert_eq!(serde_json::to_value(&reason).unwrap(), reason.to_string());
         }
         assert_eq!(Other("eos".to_owned()).to_string(), "eos");
+    }
+
+    #[test]
+    fn parts_of_tokens_are_summed_and_left_out_if_zero() {
+        let read: Usage = serde_json::from_str(r#"{"input_tokens":5,"output_tokens":2}"#).unwrap();
+        assert_eq!(read, Usage::new(5, 2));
+        assert_eq!(serde_json::to_string(&read).unwrap(), r#"{"input_tokens":5,"output_tokens":2}"#);
+        let parts = Usage { cached_tokens: 3, cache_write_tokens: 1, reasoning_tokens: 2, ..read };
+        let sum = Usage { cached_tokens: 6, cache_write_tokens: 2, reasoning_tokens: 4, ..Usage::new(10, 4) };
+        assert_eq!(parts + parts, sum);
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub(crate) fn chat(model: &str, request: &Request, attempt: u32) -> Span {
         gen_ai.request.model = model,
         gen_ai.usage.input_tokens = Empty,
         gen_ai.usage.output_tokens = Empty,
+        gen_ai.usage.cache_read.input_tokens = Empty,
+        gen_ai.usage.cache_write.input_tokens = Empty,
+        gen_ai.usage.reasoning.output_tokens = Empty,
         gen_ai.response.finish_reasons = Empty,
         attempt,
         messages = request.messages.len(),
@@ -40,6 +43,15 @@ pub(crate) fn streamed(span: &Span, delta: &Delta) {
         Delta::Usage(usage) => {
             span.record("gen_ai.usage.input_tokens", usage.input_tokens);
             span.record("gen_ai.usage.output_tokens", usage.output_tokens);
+            for (name, tokens) in [
+                ("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens),
+                ("gen_ai.usage.cache_write.input_tokens", usage.cache_write_tokens),
+                ("gen_ai.usage.reasoning.output_tokens", usage.reasoning_tokens),
+            ] {
+                if tokens > 0 {
+                    span.record(name, tokens);
+                }
+            }
         }
         Delta::Finish(reason) => {
             span.record("gen_ai.response.finish_reasons", name(reason));

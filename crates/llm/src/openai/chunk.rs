@@ -633,7 +633,8 @@ mod tests {
     #[test]
     fn tokens_are_read_in_any_notation_and_invalidate_nothing() {
         let usage = |usage: &str| read(&format!(r#"{{"choices":[],"usage":{usage}}}"#)).pop();
-        let tokens = |input_tokens, output_tokens| Some(Delta::Usage(Usage { input_tokens, output_tokens }));
+        let tokens =
+            |input_tokens, output_tokens| Some(Delta::Usage(Usage::new(input_tokens, output_tokens)));
         for (text, wanted) in [
             (r#"{"prompt_tokens":12,"completion_tokens":2}"#, tokens(12, 2)),
             (r#"{"prompt_tokens":12.0,"completion_tokens":2.5}"#, tokens(12, 2)),
@@ -651,6 +652,33 @@ mod tests {
             ("7", None),
         ] {
             assert_eq!(usage(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn parts_of_the_tokens_are_read_under_the_names_of_all_servers() {
+        let whole = Usage::new(100, 20);
+        for (text, wanted) in [
+            (
+                r#""total_tokens":120,"prompt_tokens_details":{"cached_tokens":"60","cache_write_tokens":30.0},"completion_tokens_details":{"reasoning_tokens":7}"#,
+                Usage { cached_tokens: 60, cache_write_tokens: 30, reasoning_tokens: 7, ..whole },
+            ),
+            (r#""prompt_cache_hit_tokens":64"#, Usage { cached_tokens: 64, ..whole }),
+            (
+                r#""cache_read_input_tokens":5,"cache_creation_input_tokens":8,"prompt_tokens_details":{"cached_tokens":5}"#,
+                Usage { cached_tokens: 5, cache_write_tokens: 8, ..whole },
+            ),
+            (r#""prompt_tokens_details":{"cached_tokens":900}"#, Usage { cached_tokens: 100, ..whole }),
+            (r#""prompt_tokens_details":null,"completion_tokens_details":[3]"#, whole),
+            (
+                r#""total_tokens":150,"completion_tokens_details":{"reasoning_tokens":30}"#,
+                Usage { reasoning_tokens: 30, ..Usage::new(100, 50) },
+            ),
+            (r#""total_tokens":150"#, Usage { reasoning_tokens: 30, ..Usage::new(100, 50) }),
+        ] {
+            let data =
+                format!(r#"{{"choices":[],"usage":{{"prompt_tokens":100,"completion_tokens":20,{text}}}}}"#);
+            assert_eq!(read(&data).pop(), Some(Delta::Usage(wanted)), "{text}");
         }
     }
 

@@ -10,7 +10,7 @@ use super::*;
 /// Returns the usage of this number of requests.
 fn of(requests: usize) -> Usage {
     let requests = u64::try_from(requests).unwrap();
-    Usage { input_tokens: 40 * requests, output_tokens: 10 * requests }
+    Usage::new(40 * requests, 10 * requests)
 }
 
 /// Creates a run on the clock of the test.

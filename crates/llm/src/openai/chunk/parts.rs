@@ -238,14 +238,42 @@ fn unwrapped(raw: &RawValue) -> Option<Value> {
 /// Reads the reported tokens; `None` if there are none, because a server that reports zeros has not counted them.
 fn usage(raw: &RawValue) -> Option<Usage> {
     let mut usage = Usage::default();
+    let mut total = 0;
     let tokens =
         |value: &RawValue| serde_json::from_str(value.get()).ok().as_ref().and_then(number).unwrap_or(0);
     each_field(raw.get(), |name, value| match &*name {
         "prompt_tokens" => usage.input_tokens = tokens(value),
         "completion_tokens" => usage.output_tokens = tokens(value),
-        _ => {}
+        "total_tokens" => total = tokens(value),
+        "prompt_tokens_details" | "completion_tokens_details" => {
+            each_field(value.get(), |name, value| add_part(&mut usage, &name, tokens(value)));
+        }
+        name => add_part(&mut usage, name, tokens(value)),
     });
+    // Some servers have the reasoning in the total only.
+    let counted = usage.input_tokens.saturating_add(usage.output_tokens);
+    let hidden = total.saturating_sub(counted);
+    if hidden > 0 && counted > 0 && [0, hidden].contains(&usage.reasoning_tokens) {
+        usage.output_tokens += hidden;
+        usage.reasoning_tokens = hidden;
+    }
+    usage.cached_tokens = usage.cached_tokens.min(usage.input_tokens);
+    usage.cache_write_tokens = usage.cache_write_tokens.min(usage.input_tokens - usage.cached_tokens);
+    usage.reasoning_tokens = usage.reasoning_tokens.min(usage.output_tokens);
     Some(usage).filter(|usage| *usage != Usage::default())
+}
+
+/// Adds a part of the tokens. A server may report one part under several names.
+fn add_part(usage: &mut Usage, name: &str, tokens: u64) {
+    let part = match name {
+        "cached_tokens" | "cache_read_input_tokens" | "prompt_cache_hit_tokens" => &mut usage.cached_tokens,
+        "cache_write_tokens" | "cache_creation_tokens" | "cache_creation_input_tokens" => {
+            &mut usage.cache_write_tokens
+        }
+        "reasoning_tokens" => &mut usage.reasoning_tokens,
+        _ => return,
+    };
+    *part = tokens.max(*part);
 }
 
 /// Reads the index of a call, which some servers send as a text, or as a negative number instead of none.
