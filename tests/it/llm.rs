@@ -6,6 +6,7 @@ mod openai;
 mod openai_faults;
 mod retry;
 mod servers;
+pub(crate) mod strict;
 
 use futures::StreamExt;
 use superstep::llm::{ApiKey, ChatModel, Delta, Message, ModelError, OpenAiConfig, OpenAiModel, Request};

@@ -5,3 +5,5 @@ pub(crate) mod extras;
 pub mod media;
 pub(crate) mod message;
 pub(crate) mod origin;
+#[cfg(feature = "openai")]
+pub(crate) mod wire_ids;

@@ -3,7 +3,6 @@
 mod content;
 mod fields;
 mod finish;
-mod halves;
 mod parts;
 
 use std::collections::BTreeMap;
@@ -14,11 +13,13 @@ pub(crate) use self::parts::KEEP_ALIVE;
 use self::{
     fields::without_nan,
     finish::{Ending, ending, given_up},
-    halves::{Halves, Wtf8},
     parts::{CallPiece, Choice, Piece},
 };
 use crate::{
-    Delta, FinishReason, ModelError, ModelErrorKind, http::error::excerpt, model::assemble::truncated,
+    Delta, FinishReason, ModelError, ModelErrorKind,
+    http::error::excerpt,
+    model::assemble::truncated,
+    texts::halves::{Halves, Wtf8},
 };
 
 /// Converts the chunks of one stream into [`Delta`]s and tracks whether the stream may end.

@@ -2,7 +2,8 @@
 
 use serde_json::value::RawValue;
 
-use super::{fields::each_field, halves::Wtf8};
+use super::fields::each_field;
+use crate::texts::halves::Wtf8;
 
 /// The text of a content in any form. Parts of other kinds, such as images, are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

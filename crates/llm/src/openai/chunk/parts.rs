@@ -8,9 +8,8 @@ use serde_json::{Value, json, value::RawValue};
 use super::{
     content::Content,
     fields::{each_field, objects, text},
-    halves::Wtf8,
 };
-use crate::Usage;
+use crate::{Usage, texts::halves::Wtf8};
 
 /// The names of events and messages without content.
 pub(crate) const KEEP_ALIVE: [&str; 5] = ["ping", "keepalive", "keep-alive", "keep_alive", "heartbeat"];

@@ -11,14 +11,14 @@ use serde::{
 ///
 /// Some servers split a character in the middle of its escapes, `\ud83d` and `\ude00`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wtf8(Vec<u8>);
+pub(crate) struct Wtf8(Vec<u8>);
 
 impl Wtf8 {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn push(&mut self, other: &Self) {
+    pub(crate) fn push(&mut self, other: &Self) {
         self.0.extend_from_slice(&other.0);
     }
 }
@@ -56,14 +56,14 @@ impl Visitor<'_> for Bytes {
 
 /// Joins the halves of surrogate pairs across the pieces of one text. A half without its other becomes U+FFFD.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Halves {
+pub(crate) struct Halves {
     /// The first half at the end of the text so far.
     pending: Option<u16>,
 }
 
 impl Halves {
     /// Returns the text of the next piece, without a first half at its end.
-    pub(super) fn join(&mut self, piece: Wtf8) -> String {
+    pub(crate) fn join(&mut self, piece: Wtf8) -> String {
         let bytes = match String::from_utf8(piece.0) {
             Ok(text) if self.pending.is_none() || text.is_empty() => return text,
             Ok(text) => text.into_bytes(),
@@ -95,11 +95,11 @@ impl Halves {
     }
 
     /// Ends the text: returns U+FFFD for a half that is still without its other.
-    pub(super) fn end(&mut self) -> Option<char> {
+    pub(crate) fn end(&mut self) -> Option<char> {
         self.pending.take().map(|_| char::REPLACEMENT_CHARACTER)
     }
 
-    pub(super) fn is_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         self.pending.is_some()
     }
 }
