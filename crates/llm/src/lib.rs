@@ -8,6 +8,8 @@
 
 extern crate self as superstep_llm;
 
+#[cfg(feature = "anthropic")]
+mod anthropic;
 mod chain;
 mod derived;
 mod error;
@@ -22,6 +24,11 @@ pub mod tokens;
 mod tools;
 pub mod variables;
 
+#[cfg(feature = "anthropic")]
+pub use anthropic::{
+    config::{AnthropicConfig, CacheTime, Thinking},
+    model::AnthropicModel,
+};
 pub use error::{ModelError, ModelErrorKind};
 pub use http::api_key::ApiKey;
 pub use messages::{

@@ -147,6 +147,8 @@ pub enum FinishReason {
     ToolCalls,
     /// The answer reached the output limit.
     Length,
+    /// The conversation and the answer fill the model's window.
+    ContextFull,
     /// The provider withheld the rest.
     ContentFilter,
     /// The model refused; the text has its reason.
@@ -162,6 +164,7 @@ impl FinishReason {
             Self::Stop => "stop",
             Self::ToolCalls => "tool_calls",
             Self::Length => "length",
+            Self::ContextFull => "context_full",
             Self::ContentFilter => "content_filter",
             Self::Refusal => "refusal",
             Self::Other(reason) => reason,
@@ -347,7 +350,7 @@ mod tests {
     #[test]
     fn a_reason_is_shown_by_its_stored_name() {
         use FinishReason::*;
-        for reason in [Stop, ToolCalls, Length, ContentFilter, Refusal] {
+        for reason in [Stop, ToolCalls, Length, ContextFull, ContentFilter, Refusal] {
             assert_eq!(serde_json::to_value(&reason).unwrap(), reason.to_string());
         }
         assert_eq!(Other("eos".to_owned()).to_string(), "eos");

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     ToolCall,
-    messages::origin::{Origin, OriginItem},
+    messages::origin::OriginItem,
     models::ModelTable,
 };
 
