@@ -1,6 +1,6 @@
 //! The interface between the agent and its chat models.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::{
     Message, ModelError,
     messages::{media::Accepts, origin::OriginItem},
+    models::ModelInfo,
     tools::tool::ToolSpecs,
 };
 
@@ -273,6 +274,12 @@ pub trait ChatModel: Send + Sync {
     fn signs_prefix(&self) -> bool {
         false
     }
+
+    /// Returns the known facts about the model that has this name among [its names](Self::names), such as its window and its
+    /// prices. None by default.
+    fn info(&self, _name: &str) -> Option<&Arc<ModelInfo>> {
+        None
+    }
 }
 
 /// A model with another name, for example if two providers use equal names.
@@ -309,6 +316,10 @@ impl<M: ChatModel> ChatModel for Named<M> {
     fn signs_prefix(&self) -> bool {
         self.model.signs_prefix()
     }
+
+    fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+        self.model.info(if name == self.name { self.model.name() } else { name })
+    }
 }
 
 macro_rules! chat_model_behind {
@@ -337,11 +348,15 @@ macro_rules! chat_model_behind {
             fn signs_prefix(&self) -> bool {
                 (**self).signs_prefix()
             }
+
+            fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+                (**self).info(name)
+            }
         }
     )*};
 }
 
-chat_model_behind!(std::sync::Arc<M>, Box<M>, &M);
+chat_model_behind!(Arc<M>, Box<M>, &M);
 
 #[cfg(test)]
 mod tests {
