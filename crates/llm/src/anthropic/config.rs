@@ -111,10 +111,12 @@ impl AnthropicConfig {
 
     /// Returns the parameters of requests that have none of their own: see [`ChatModel::settings`](crate::ChatModel::settings).
     pub(super) fn settings(&self) -> BTreeMap<String, Value> {
-        let json = |value: &dyn Fn() -> serde_json::Result<Value>| value().expect("settings have a JSON form");
+        let json =
+            |value: &dyn Fn() -> serde_json::Result<Value>| value().expect("settings have a JSON form");
         // The shortest decimal form, not that of the `f64` nearest to the `f32`.
         let temperature = self.temperature.and_then(|number| number.to_string().parse::<f64>().ok());
-        let thinking = (self.thinking != Thinking::Auto).then(|| json(&|| serde_json::to_value(self.thinking)));
+        let thinking =
+            (self.thinking != Thinking::Auto).then(|| json(&|| serde_json::to_value(self.thinking)));
         let own = [
             ("temperature", temperature.map(Value::from)),
             ("max_tokens", self.max_tokens.map(Value::from)),

@@ -204,7 +204,9 @@ impl Call {
             }
             let data = match *until {
                 // The answer is complete: what follows neither counts nor fails.
-                Some(until) => timeout_at(until, open.answer.next()).await.ok().and_then(Result::ok).flatten(),
+                Some(until) => {
+                    timeout_at(until, open.answer.next()).await.ok().and_then(Result::ok).flatten()
+                }
                 None => open.answer.next().await?,
             };
             let Some(data) = data else { return open.reader.truncated().map(|()| None) };

@@ -149,7 +149,8 @@ impl Reader {
                 let call = self.calls;
                 self.calls += 1;
                 let (id, name) = (text("id"), text("name"));
-                let [some_id, some_name] = [&id, &name].map(|text| Some(text.clone()).filter(|text| !text.is_empty()));
+                let [some_id, some_name] =
+                    [&id, &name].map(|text| Some(text.clone()).filter(|text| !text.is_empty()));
                 deltas.push(Delta::ToolCall {
                     index: call,
                     id: some_id,
@@ -242,7 +243,8 @@ impl Reader {
                 };
                 let input = serde_json::from_str(&input).unwrap_or_else(|_| json!({"_raw": input}));
                 let item = OriginItem::Call { rest: fields(&rest) };
-                let own = [("type", "tool_use".into()), ("id", id.into()), ("name", name.into()), ("input", input)];
+                let own =
+                    [("type", "tool_use".into()), ("id", id.into()), ("name", name.into()), ("input", input)];
                 (item, with(rest, own))
             }
             Open::Other(raw) => (OriginItem::Opaque(raw.get().to_owned()), raw.get().to_owned()),

@@ -11,7 +11,8 @@ use crate::{ModelError, ModelErrorKind, http::server::Refusal};
 pub(super) fn error_of(refusal: Refusal) -> ModelError {
     let Refusal { mut error, body, .. } = refusal;
     let body: Value = serde_json::from_str(&body).unwrap_or_default();
-    let is_spent = body.to_string().contains("spend_limit_reached") || body["error"]["type"] == "billing_error";
+    let is_spent =
+        body.to_string().contains("spend_limit_reached") || body["error"]["type"] == "billing_error";
     let names_limit = error.message.to_lowercase().contains("spend limit");
     error.kind = match error.status {
         Some(400) if names_limit => ModelErrorKind::QuotaExceeded,
@@ -35,7 +36,9 @@ pub(super) fn error_in_stream(event: &Value) -> ModelError {
         "billing_error" => ModelErrorKind::QuotaExceeded,
         "not_found_error" => ModelErrorKind::NotFound,
         "request_too_large" => ModelErrorKind::ContextOverflow,
-        "invalid_request_error" if error.kind != ModelErrorKind::ContextOverflow => ModelErrorKind::BadRequest,
+        "invalid_request_error" if error.kind != ModelErrorKind::ContextOverflow => {
+            ModelErrorKind::BadRequest
+        }
         _ => error.kind,
     };
     error
@@ -78,9 +81,15 @@ pub(super) fn repair_of(error: &ModelError, betas: &[String], has_thinking: bool
     let says = |words: &str| error.message.contains(words);
     // Before the betas: an error about reasoning names one.
     let is_about_thinking = says("thinking")
-        && ["Invalid `", "cannot be modified", "bound to a different", "must start with a thinking block", "Expected `thinking`"]
-            .into_iter()
-            .any(says);
+        && [
+            "Invalid `",
+            "cannot be modified",
+            "bound to a different",
+            "must start with a thinking block",
+            "Expected `thinking`",
+        ]
+        .into_iter()
+        .any(says);
     if is_about_thinking && has_thinking {
         return Some(Repair::NoThinking);
     }
@@ -95,7 +104,7 @@ mod tests {
 
     fn kind(status: u16, body: &str) -> ModelErrorKind {
         let error = ModelError::from_http(status, &BTreeMap::new(), body, 0);
-        error_of(Refusal { error, headers: BTreeMap::new(), body: body.to_owned() }).kind
+        error_of(Refusal { error, body: body.to_owned() }).kind
     }
 
     #[test]
@@ -104,12 +113,18 @@ mod tests {
             format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"{message}"}}}}"#)
         };
         let invalid = |message: &str| body("invalid_request_error", message);
-        assert_eq!(kind(400, &invalid("You have reached your specified spend limit")), ModelErrorKind::QuotaExceeded);
+        assert_eq!(
+            kind(400, &invalid("You have reached your specified spend limit")),
+            ModelErrorKind::QuotaExceeded
+        );
         let spent = r#"{"error":{"type":"rate_limit_error","message":"no","details":{"error_code":"enforced_spend_limit_reached"}}}"#;
         assert_eq!(kind(429, spent), ModelErrorKind::QuotaExceeded);
         assert_eq!(kind(429, &body("rate_limit_error", "slow")), ModelErrorKind::RateLimited);
         assert_eq!(kind(413, &body("request_too_large", "no")), ModelErrorKind::ContextOverflow);
-        assert_eq!(kind(400, &invalid("prompt is too long: 9 tokens > 8 maximum")), ModelErrorKind::ContextOverflow);
+        assert_eq!(
+            kind(400, &invalid("prompt is too long: 9 tokens > 8 maximum")),
+            ModelErrorKind::ContextOverflow
+        );
         assert_eq!(kind(504, ""), ModelErrorKind::Timeout);
         assert_eq!(kind(529, &body("overloaded_error", "Overloaded")), ModelErrorKind::Server);
     }
@@ -126,9 +141,14 @@ mod tests {
              `thinking-binding-controls-2026-08-01` value",
         );
         assert_eq!(repair_of(&bound, &betas, true), Some(Repair::NoThinking));
-        let unknown = refused("Unexpected value `thinking-binding-controls-2026-08-01` for the `anthropic-beta` header");
+        let unknown = refused(
+            "Unexpected value `thinking-binding-controls-2026-08-01` for the `anthropic-beta` header",
+        );
         assert_eq!(repair_of(&unknown, &betas, true), Some(Repair::Beta(betas[0].clone())));
         assert_eq!(repair_of(&unknown, &[], true), None);
-        assert_eq!(repair_of(&refused("messages.0: text content blocks must be non-empty"), &betas, true), None);
+        assert_eq!(
+            repair_of(&refused("messages.0: text content blocks must be non-empty"), &betas, true),
+            None
+        );
     }
 }

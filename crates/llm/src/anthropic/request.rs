@@ -177,9 +177,7 @@ fn thinking(
         Thinking::Adaptive => Some(adaptive),
         // The last answer was that of another model, or has lost its reasoning.
         Thinking::Budget(_) if is_round_without_thinking(messages) => None,
-        Thinking::Budget(tokens) => {
-            Some(json!({"type": "enabled", "budget_tokens": tokens.max(MIN_BUDGET)}))
-        }
+        Thinking::Budget(tokens) => Some(json!({"type": "enabled", "budget_tokens": tokens.max(MIN_BUDGET)})),
     }
 }
 
@@ -196,7 +194,8 @@ fn max_tokens(
     request: &Request,
     thinking: Option<&Value>,
 ) -> u32 {
-    let of_model = known.and_then(|known| known.max_output).map(|most| u32::try_from(most).unwrap_or(u32::MAX));
+    let of_model =
+        known.and_then(|known| known.max_output).map(|most| u32::try_from(most).unwrap_or(u32::MAX));
     let most = request.max_tokens.or(config.max_tokens).or(of_model).unwrap_or(MAX_TOKENS);
     let budget = thinking.and_then(|thinking| thinking.get("budget_tokens")?.as_u64()).unwrap_or(0);
     // The answer follows the reasoning within the same limit, which must be higher.

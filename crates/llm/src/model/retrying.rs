@@ -96,6 +96,10 @@ impl<M: ChatModel> ChatModel for Retrying<M> {
         self.fallbacks.iter().map(|model| model.accepts()).fold(self.model.accepts(), Accepts::or)
     }
 
+    fn signs_prefix(&self) -> bool {
+        self.model.signs_prefix() || self.fallbacks.iter().any(|model| model.signs_prefix())
+    }
+
     fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
         let models = self.fallbacks.iter().map(|model| &**model);
         let mut models = [&self.model as &dyn ChatModel].into_iter().chain(models);

@@ -46,6 +46,10 @@ impl<M: ChatModel> ChatModel for ReadsTextCalls<M> {
         self.0.accepts()
     }
 
+    fn signs_prefix(&self) -> bool {
+        self.0.signs_prefix()
+    }
+
     fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
         self.0.info(name)
     }

@@ -60,7 +60,10 @@ fn blocks_become_items_in_their_order() {
     // Unknown blocks are stored byte for byte.
     let raw = format!(r#"{{"type":"content_block_start","index":1,"content_block":{redacted}}}"#);
     deltas.extend(reader.read(&raw).unwrap());
-    let call = start(3, json!({"type": "tool_use", "id": "c", "name": "add", "input": {}, "caller": {"type": "direct"}}));
+    let call = start(
+        3,
+        json!({"type": "tool_use", "id": "c", "name": "add", "input": {}, "caller": {"type": "direct"}}),
+    );
     deltas.extend(read(
         &mut reader,
         &[
@@ -83,7 +86,8 @@ fn blocks_become_items_in_their_order() {
     let mut answer = Assembler::new();
     deltas.iter().for_each(|delta| answer.push(delta));
     let response = answer.finish().unwrap();
-    let calls: Vec<_> = response.message.tool_calls.iter().map(|call| (&*call.id, &*call.arguments)).collect();
+    let calls: Vec<_> =
+        response.message.tool_calls.iter().map(|call| (&*call.id, &*call.arguments)).collect();
     assert_eq!(calls, [("c", r#"{"x":1}"#), ("d", "{}")]);
     assert_eq!((&*response.message.content, &*response.message.reasoning), ("one two", "hm"));
     assert_eq!(
@@ -96,7 +100,13 @@ fn blocks_become_items_in_their_order() {
             OriginItem::Call { rest: "{}".into() },
         ]
     );
-    let usage = Usage { input_tokens: 28, output_tokens: 7, cached_tokens: 20, cache_write_tokens: 3, reasoning_tokens: 0 };
+    let usage = Usage {
+        input_tokens: 28,
+        output_tokens: 7,
+        cached_tokens: 20,
+        cache_write_tokens: 3,
+        reasoning_tokens: 0,
+    };
     assert_eq!(response.usage, Some(usage));
 }
 
@@ -152,7 +162,13 @@ fn the_reason_of_the_end_is_translated() {
 #[test]
 fn errors_and_oddities_of_a_stream_are_told_apart() {
     let mut reader = reader();
-    for odd in ["[DONE]", "", "{}", r#"{"type":"new","index":"x"}"#, r#"{"type":"content_block_delta","delta":{"type":"x"}}"#] {
+    for odd in [
+        "[DONE]",
+        "",
+        "{}",
+        r#"{"type":"new","index":"x"}"#,
+        r#"{"type":"content_block_delta","delta":{"type":"x"}}"#,
+    ] {
         assert_eq!(reader.read(odd).unwrap(), [], "{odd}");
     }
     assert_eq!(reader.read("{\"type\":").unwrap_err().kind, ModelErrorKind::Malformed);

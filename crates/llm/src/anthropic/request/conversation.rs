@@ -67,7 +67,8 @@ impl<'a> Conversation<'a> {
                 self.thought = Some(block.hash);
             } else {
                 let role = [u8::from(role_sent == Role::Assistant)];
-                self.hash = fnv(self.hash.to_le_bytes().into_iter().chain(role).chain(block.hash.to_le_bytes()));
+                self.hash =
+                    fnv(self.hash.to_le_bytes().into_iter().chain(role).chain(block.hash.to_le_bytes()));
             }
             self.push(role_sent, Cow::Borrowed(&*block.json), block.is_thinking);
             let turn = self.turns.last_mut().expect("a turn was pushed");

@@ -1,11 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{
-    ToolCall,
-    messages::origin::OriginItem,
-    models::ModelTable,
-};
+use crate::{ToolCall, messages::origin::OriginItem, models::ModelTable};
 
 const SERVER: &str = "http://h";
 
@@ -38,13 +34,17 @@ fn answer(config: &AnthropicConfig, request: &Request, text: &str) -> Message {
     let thinking = json!({"type": "thinking", "thinking": text, "signature": "S"}).to_string();
     answer.push(&crate::Delta::Item { index: 0, item: OriginItem::Opaque(thinking) });
     answer.push(&crate::Delta::Text(text.into()));
-    answer.push(&crate::Delta::Item { index: 1, item: OriginItem::Text { bytes: text.len(), rest: "{}".into() } });
+    answer.push(&crate::Delta::Item {
+        index: 1,
+        item: OriginItem::Text { bytes: text.len(), rest: "{}".into() },
+    });
     answer.push(&crate::Delta::Finish(crate::FinishReason::Stop));
     answer.finish().unwrap().message
 }
 
 fn thoughts(body: &Value) -> Vec<&str> {
-    let blocks = body["messages"].as_array().unwrap().iter().flat_map(|turn| turn["content"].as_array().unwrap());
+    let blocks =
+        body["messages"].as_array().unwrap().iter().flat_map(|turn| turn["content"].as_array().unwrap());
     blocks.filter_map(|block| block["thinking"].as_str()).collect()
 }
 
@@ -112,10 +112,12 @@ fn marks_are_at_the_ends_of_what_is_cached() {
     };
     let sent = body(&config, &request);
     let hour = json!({"type": "ephemeral", "ttl": "1h"});
-    assert_eq!((sent["tools"][1]["cache_control"].clone(), sent["system"][0]["cache_control"].clone()), (hour.clone(), hour));
-    let marked: Vec<_> = (0..5)
-        .filter(|at| sent["messages"][at]["content"][0].get("cache_control").is_some())
-        .collect();
+    assert_eq!(
+        (sent["tools"][1]["cache_control"].clone(), sent["system"][0]["cache_control"].clone()),
+        (hour.clone(), hour)
+    );
+    let marked: Vec<_> =
+        (0..5).filter(|at| sent["messages"][at]["content"][0].get("cache_control").is_some()).collect();
     assert_eq!(marked, [2, 4]);
     assert_eq!(sent["tools"][0].get("cache_control"), None);
 }
@@ -167,7 +169,8 @@ fn the_form_of_thinking_is_that_of_the_model() {
         effort: Some("low".into()),
         ..config()
     };
-    let request = Request { output_schema: Some(json!({"type": "object"})), ..Request::new([Message::user("hi")]) };
+    let request =
+        Request { output_schema: Some(json!({"type": "object"})), ..Request::new([Message::user("hi")]) };
     let sent = body(&bound, &request);
     assert_eq!(
         sent["thinking"],
@@ -189,7 +192,10 @@ fn the_form_of_thinking_is_that_of_the_model() {
     let called = Message::assistant("").with_tool_calls([ToolCall::new("a", "add", "{}")]);
     let open = Request::new([Message::user("hi"), called, Message::tool("a", "1")]);
     assert_eq!(body(&manual, &open).get("thinking"), None);
-    assert_eq!(body(&AnthropicConfig { thinking: Thinking::Off, ..bound }, &request)["temperature"], Value::Null);
+    assert_eq!(
+        body(&AnthropicConfig { thinking: Thinking::Off, ..bound }, &request)["temperature"],
+        Value::Null
+    );
 }
 
 #[test]
