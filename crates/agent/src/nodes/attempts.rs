@@ -57,6 +57,9 @@ impl Attempts {
             Delta::AttemptDiscarded { .. } => {
                 self.spent = self.spent + self.current.take().unwrap_or_default();
             }
+            Delta::ReasoningDropped { path, reason, all: _ } => {
+                emit(cx, || AgentEvent::ReasoningDropped { path: path.clone(), reason: reason.clone() });
+            }
             Delta::Usage(usage) => self.current = Some(*usage),
             Delta::Text(_)
             | Delta::Reasoning(_)
@@ -65,7 +68,6 @@ impl Attempts {
             | Delta::Origin { .. }
             | Delta::Extra { .. }
             | Delta::Item { .. }
-            | Delta::ReasoningDropped { .. }
             | Delta::Finish(_) => {}
         }
     }

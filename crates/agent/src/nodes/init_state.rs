@@ -95,7 +95,10 @@ struct NoFolder(String);
 fn view_for_turn(state: &AgentState, breaker: &Breaker) -> ContextView {
     let view = &state.context;
     let is_gone = |id: &String| !id.is_empty() && state.messages.position(id).is_none();
-    if [&view.start, &view.shortened, &view.pruned, &view.without_media].into_iter().any(is_gone) {
+    if [&view.start, &view.bare_until, &view.shortened, &view.pruned, &view.without_media]
+        .into_iter()
+        .any(is_gone)
+    {
         return ContextView::default();
     }
     let mut view = ContextView {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use superstep_graph::{Cx, State, checkpoint::CheckpointError, replay::ComparedTask};
-use superstep_llm::{ChatModel, Message, Request, Response, ToolRegistry, Usage};
+use superstep_llm::{ChatModel, FinishReason, Message, Request, Response, ToolRegistry, Usage};
 
 use super::{
     accept_response::{self, BreakOff},
@@ -112,6 +112,9 @@ impl PlannedCall<'_> {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
         let mut recorded: RecordedResponse = cx.recorded("model", || Box::pin(self.ask(sent))).await;
         self.warned = recorded.warned;
+        if recorded.bare {
+            self.space.without_reasoning();
+        }
         let (requests, unreported) = (recorded.requests, recorded.unreported);
         let streamed = Streamed {
             message: message_id(state, cx),
@@ -282,6 +285,9 @@ impl PlannedCall<'_> {
         let (deps, cx) = (self.deps, self.cx);
         let Streamed { message, requests, any, calls } = streamed;
         self.space.fitted(&self.next, response.usage);
+        if response.finish == FinishReason::ContextFull {
+            self.space.filled();
+        }
         let spent = Spent { usage, ..Spent::of(self.state, cx.now_ms()) };
         let mut state = self.state.clone();
         state.answer.estimated |= self.is_guessed(&response);

@@ -27,6 +27,9 @@ pub(super) struct RecordedResponse {
     /// The estimated tokens of its text, if that is not stored because of the hooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) withheld: Option<u64>,
+    /// The provider refused the reasoning of earlier answers, and the request was sent without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) bare: bool,
     /// The time of the turn was nearly over, and the warning about it was emitted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) warned: bool,
@@ -109,8 +112,8 @@ impl RecordedResponse {
         if let End::Answered(answered) = &mut end {
             answered.usage = call.attempts.current;
         }
-        let tokens = call.attempts.into_tokens();
-        Self { end, requests, streamed, tokens, unreported, withheld: None, warned: false }
+        let (tokens, bare) = (call.attempts.into_tokens(), call.is_bare);
+        Self { end, requests, streamed, tokens, unreported, withheld: None, bare, warned: false }
     }
 
     pub(super) fn not_sent(failure: HookFailure) -> Self {
@@ -121,6 +124,7 @@ impl RecordedResponse {
             tokens: ModelTokens::default(),
             unreported: false,
             withheld: None,
+            bare: false,
             warned: false,
         }
     }
