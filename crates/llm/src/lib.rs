@@ -15,6 +15,8 @@ pub mod http;
 mod messages;
 mod model;
 mod openai;
+#[cfg(feature = "openai")]
+mod responses;
 mod shared;
 mod text_calls;
 mod texts;
@@ -40,6 +42,8 @@ pub use openai::{
     config::{ModelConfigError, OpenAiConfig, Timeouts},
     model::OpenAiModel,
 };
+#[cfg(feature = "openai")]
+pub use responses::{config::ResponsesConfig, model::ResponsesModel};
 pub use superstep_macros::tool;
 pub use tools::{
     cx::ToolCx,
