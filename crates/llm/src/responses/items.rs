@@ -299,3 +299,109 @@ enum Part<'a> {
         image_url: &'a Media,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::messages::origin::Origin;
+
+    /// Returns the sent items of an answer with this text, two calls and these items; `None` if they are invalid.
+    fn sent(text: &str, items: impl IntoIterator<Item = OriginItem>, with_ids: bool) -> Option<Vec<Value>> {
+        let calls = ["a", "b"].map(|id| ToolCall::new(id, "add", "{"));
+        let message = Message::assistant(text).with_tool_calls(calls).with(|message| {
+            let place = [(); 5].map(|()| String::new());
+            let [wire, server, model, prefix, shows] = place;
+            let items = items.into_iter().collect();
+            message.origin = Some(Box::new(Origin { wire, server, model, prefix, shows, items }));
+        });
+        let ids = stored_ids(&message);
+        let items = Items::exact(&message, &ids, with_ids)?;
+        Some(items.json.iter().map(|json| serde_json::from_str(json.get()).unwrap()).collect())
+    }
+
+    fn opaque(json: &Value) -> OriginItem {
+        OriginItem::Opaque(json.to_string())
+    }
+
+    fn call(id: &str) -> OriginItem {
+        OriginItem::Call { rest: json!({"type": "function_call", "id": id}).to_string() }
+    }
+
+    fn text(bytes: usize, lengths: &[usize]) -> OriginItem {
+        let parts: Vec<_> =
+            lengths.iter().map(|length| json!({"type": "output_text", "text": length})).collect();
+        OriginItem::Text { bytes, rest: json!({"id": "msg_1", "content": parts}).to_string() }
+    }
+
+    fn types(items: Vec<Value>) -> Vec<String> {
+        items.iter().map(|item| item["type"].as_str().unwrap_or("text").to_owned()).collect()
+    }
+
+    #[test]
+    fn texts_are_replaced_by_their_lengths_and_back() {
+        let message = json!({"content": [{"type": "output_text", "text": "é"}, {"type": "refusal", "refusal": "no"}, {"type": "x"}]});
+        let mut fields = object(&message.to_string());
+        without_texts(&mut fields);
+        assert_eq!(fields["content"][0]["text"], 2);
+        assert_eq!(Value::Object(with_texts(fields.clone(), "\n\néno").unwrap()), message);
+        assert_eq!(with_texts(fields.clone(), "é"), None);
+        assert_eq!(with_texts(fields, "xéo"), None);
+    }
+
+    #[test]
+    fn parts_that_the_items_do_not_have_follow_them() {
+        let reasoning = json!({"type": "reasoning", "id": "rs_1", "encrypted_content": "E"});
+        let all =
+            sent("Hello", [opaque(&reasoning), text(5, &[5]), call("fc_1"), call("fc_2")], true).unwrap();
+        assert_eq!(
+            (&all[0], &all[1]["content"][0]["text"], &all[3]["id"]),
+            (&reasoning, &json!("Hello"), &json!("fc_2"))
+        );
+        // As the model wrote them.
+        assert_eq!((&all[2]["arguments"], &all[2]["call_id"]), (&json!("{"), &json!("a")));
+        let some = sent("Hello", [opaque(&reasoning), text(2, &[2])], true).unwrap();
+        assert_eq!(types(some.clone()), ["reasoning", "text", "message", "function_call", "function_call"]);
+        assert_eq!(some[2]["content"][0]["text"], "llo");
+    }
+
+    #[test]
+    fn items_that_do_not_fit_the_message_are_invalid() {
+        let calls = || [call("fc_1"), call("fc_2")];
+        assert!(sent("", calls(), true).is_some());
+        assert_eq!(sent("", calls().into_iter().chain([call("fc_3")]), true), None);
+        assert_eq!(sent("é", [text(1, &[1])], true), None);
+        assert_eq!(sent("ab", [text(2, &[3])], true), None);
+        assert_eq!(sent("", [call(&"x".repeat(65))], true), None);
+        assert_eq!(sent("", [OriginItem::Opaque("{".into())], true), None);
+        assert_eq!(sent("", [OriginItem::Refused], true), None);
+    }
+
+    #[test]
+    fn reasoning_without_content_makes_the_ids_of_its_neighbours_invalid() {
+        let reasoning = |field: &str, value: Value| {
+            let mut item = json!({"type": "reasoning", "id": "rs_1", "summary": []});
+            item[field] = value;
+            item
+        };
+        let of = |item: &Value, with_ids| sent("", [opaque(item), call("fc_1"), call("fc_2")], with_ids);
+        for item in [reasoning("encrypted_content", Value::Null), reasoning("content", json!([]))] {
+            assert_eq!(of(&item, true), None, "{item}");
+            assert_eq!(types(of(&item, false).unwrap()), ["function_call", "function_call"]);
+        }
+        let clear = reasoning("content", json!([{"type": "reasoning_text", "text": "Hm"}]));
+        assert_eq!(of(&clear, true).unwrap()[0], clear);
+        let encrypted = reasoning("encrypted_content", json!("E"));
+        let bare = of(&encrypted, false).unwrap();
+        assert_eq!(bare[0], json!({"type": "reasoning", "summary": [], "encrypted_content": "E"}));
+        assert!(bare.iter().all(|item| item.get("id").is_none()), "{bare:?}");
+    }
+
+    #[test]
+    fn reasoning_at_the_end_is_left_out() {
+        let reasoning = opaque(&json!({"type": "reasoning", "encrypted_content": "E"}));
+        let items = [call("fc_1"), call("fc_2"), reasoning];
+        assert_eq!(types(sent("", items, true).unwrap()), ["function_call", "function_call"]);
+    }
+}

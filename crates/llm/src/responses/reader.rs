@@ -391,3 +391,180 @@ fn stored(kind: ItemKind, raw: &RawValue, bytes: usize) -> Option<OriginItem> {
         OriginItem::Call { rest: json(&fields) }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Assembler, Message, Response, messages::origin::Origin};
+
+    fn place() -> Delta {
+        let [wire, server, model, prefix] = ["responses", "http://h", "m", ""].map(str::to_owned);
+        Delta::Origin { wire, server, model, prefix }
+    }
+
+    fn read(events: &[Value]) -> Result<Response, ModelError> {
+        read_texts(&events.iter().map(Value::to_string).collect::<Vec<_>>())
+    }
+
+    fn read_texts(events: &[String]) -> Result<Response, ModelError> {
+        let (mut reader, mut answer) = (Reader::new(place()), Assembler::new());
+        for event in events {
+            reader.read(event)?.iter().for_each(|delta| answer.push(delta));
+        }
+        reader.end(None)?;
+        answer.finish()
+    }
+
+    fn items(message: &Message) -> Vec<OriginItem> {
+        message.origin.as_ref().map_or_else(Vec::new, |origin: &Box<Origin>| origin.items.clone())
+    }
+
+    fn said(text: &str) -> Value {
+        json!({"type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
+            "content": [{"type": "output_text", "text": text, "annotations": []}]})
+    }
+
+    fn called(arguments: &str) -> Value {
+        json!({"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "add", "arguments": arguments})
+    }
+
+    fn done(index: usize, item: &Value) -> Value {
+        json!({"type": "response.output_item.done", "output_index": index, "item": item})
+    }
+
+    fn piece(kind: &str, index: usize, delta: &str) -> Value {
+        json!({"type": format!("response.{kind}.delta"), "output_index": index, "delta": delta})
+    }
+
+    fn completed(output: &[Value]) -> Value {
+        json!({"type": "response.completed", "response": {"status": "completed", "output": output}})
+    }
+
+    #[test]
+    fn events_without_indexes_belong_to_the_item_of_their_id_or_to_the_newest() {
+        let added = |item: &Value| json!({"type": "response.output_item.added", "item": item});
+        let delta = |kind: &str, id: Option<&str>, text: &str| json!({"type": format!("response.{kind}.delta"), "item_id": id, "delta": text});
+        let whole = |item: &Value| json!({"type": "response.output_item.done", "item": item});
+        let response = read(&[
+            added(&said("")),
+            delta("output_text", Some("msg_1"), "I "),
+            delta("output_text", None, "add."),
+            added(&called("")),
+            delta("function_call_arguments", Some("fc_1"), "{\"x\""),
+            whole(&said("I add.")),
+            delta("function_call_arguments", Some("fc_1"), ":1}"),
+            whole(&called("{\"x\":1}")),
+            completed(&[said("I add."), called("{\"x\":1}")]),
+        ]);
+        let message = response.unwrap().message;
+        assert_eq!(
+            (message.content.as_str(), message.tool_calls[0].arguments.as_str()),
+            ("I add.", "{\"x\":1}")
+        );
+        assert_eq!(items(&message).len(), 2);
+    }
+
+    #[test]
+    fn the_end_brings_what_is_missing_whatever_the_numbers_of_the_items_are() {
+        let message = |events: &[Value]| read(events).unwrap().message;
+        let whole = [said("5"), called("{}")];
+        let of = message(&[completed(&whole)]);
+        assert_eq!((of.content.as_str(), of.tool_calls.len(), items(&of).len()), ("5", 1, 2));
+        assert_eq!(message(&[piece("output_text", 0, "5"), completed(&whole)]), of);
+        // Numbers that begin with 1.
+        let of = message(&[done(1, &said("5")), done(2, &called("{}")), completed(&whole)]);
+        assert_eq!((of.content.as_str(), of.tool_calls.len(), items(&of).len()), ("5", 1, 2));
+        // An item that never arrives as a whole makes the ids of the others invalid.
+        let of = message(&[done(0, &said("5")), piece("reasoning_text", 1, "Hm"), completed(&[])]);
+        assert_eq!((of.content.as_str(), of.reasoning.as_str(), items(&of)), ("5", "Hm", vec![]));
+        // So does text in another order.
+        let (first, last) = (said("ab"), said("c"));
+        let mixed =
+            [piece("output_text", 0, "a"), piece("output_text", 1, "c"), piece("output_text", 0, "b")];
+        let of = message(&[&mixed[..], &[done(0, &first), done(1, &last), completed(&[])]].concat());
+        assert_eq!(items(&of), []);
+    }
+
+    #[test]
+    fn final_arguments_must_continue_the_streamed_ones_and_final_texts_need_not() {
+        let begun = piece("function_call_arguments", 0, "{\"x\":1");
+        let error = read(&[begun.clone(), done(0, &called("{\"x\":2}"))]).unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::Malformed);
+        assert!(error.message.contains("are not those that were streamed"), "{error}");
+        assert!(read(&[begun, done(0, &called("{\"x\":1}")), completed(&[])]).is_ok());
+        let message =
+            read(&[piece("output_text", 0, "a  b"), done(0, &said("a b")), completed(&[])]).unwrap().message;
+        assert_eq!((message.content.as_str(), items(&message)), ("a  b", vec![]));
+    }
+
+    #[test]
+    fn parts_without_deltas_are_read_from_the_end_of_the_part() {
+        let text = |name: &str, field: &str, text: &str| json!({"type": format!("response.{name}.done"), "output_index": 0, field: text});
+        let part = |name: &str, part: Value| json!({"type": format!("response.{name}.done"), "output_index": 1, "part": part});
+        let response = read(&[
+            text("reasoning_summary_text", "text", "Hm"),
+            part("content_part", json!({"type": "output_text", "text": "5"})),
+            part("content_part", json!({"type": "output_text", "text": "5"})),
+            json!({"type": "response.completed", "response": {}}),
+        ]);
+        let message = response.unwrap().message;
+        assert_eq!((message.reasoning.as_str(), message.content.as_str()), ("Hm", "5"));
+    }
+
+    #[test]
+    fn halves_of_characters_are_joined_or_replaced() {
+        let delta = |text: &str| {
+            format!(r#"{{"type":"response.output_text.delta","output_index":0,"delta":"{text}"}}"#)
+        };
+        let end = completed(&[]).to_string();
+        let content = |events: &[String]| read_texts(events).unwrap().message.content.clone();
+        assert_eq!(content(&[delta(r"a\ud83d"), delta(r"\ude00b"), end.clone()]), "a😀b");
+        assert_eq!(content(&[delta(r"a\ud83d"), end.clone()]), "a\u{FFFD}");
+        let whole = r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"message","content":[{"type":"output_text","text":"a\ud83d"}]}}"#;
+        assert_eq!(content(&[delta(r"a\ud83d"), whole.to_owned(), end]), "a\u{FFFD}");
+    }
+
+    #[test]
+    fn the_status_decides_unless_it_is_none_of_an_end() {
+        let ended =
+            |name: &str, response: Value| json!({"type": format!("response.{name}"), "response": response});
+        let incomplete =
+            json!({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}});
+        let finish = |event| read(&[done(0, &said("5")), event]).map(|response| response.finish);
+        assert_eq!(finish(ended("completed", incomplete)).unwrap(), FinishReason::Length);
+        assert_eq!(finish(ended("incomplete", json!({"status": "completed"}))).unwrap(), FinishReason::Stop);
+        assert_eq!(finish(ended("completed", json!({"status": "in_progress"}))).unwrap(), FinishReason::Stop);
+        assert_eq!(
+            finish(ended("completed", json!({"status": "cancelled"}))).unwrap_err().kind,
+            ModelErrorKind::Server
+        );
+        assert_eq!(finish(ended("incomplete", json!({}))).unwrap(), FinishReason::Other("incomplete".into()));
+    }
+
+    #[test]
+    fn unknown_events_and_items_do_not_matter_and_broken_ones_do() {
+        let hosted = json!({"type": "web_search_call", "id": "ws_1", "content": 7, "arguments": {}});
+        let response = read_texts(&[
+            "ping".to_owned(),
+            "[]".to_owned(),
+            r#"{"type":"ping"}"#.to_owned(),
+            r#"{"type":"response.output_text.annotation.added","delta":7}"#.to_owned(),
+            done(0, &hosted).to_string(),
+            done(1, &said("5")).to_string(),
+            completed(&[]).to_string(),
+            "{".to_owned(),
+        ]);
+        let message = response.unwrap().message;
+        assert_eq!(items(&message)[0], OriginItem::Opaque(hosted.to_string()));
+        for event in ["{", r#"{"type":"response.output_text.delta","output_index":0,"delta":7}"#] {
+            let error = read_texts(&[event.to_owned()]).unwrap_err();
+            assert_eq!(error.kind, ModelErrorKind::Malformed);
+            assert!(error.message.contains("not one of the Responses API"), "{error}");
+        }
+        let error = read_texts(&["upstream is down".to_owned(), "[DONE]".to_owned()]).unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::TruncatedStream);
+        assert!(error.message.ends_with("; the server sent: upstream is down"), "{error}");
+    }
+}
