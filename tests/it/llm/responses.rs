@@ -4,8 +4,8 @@ mod agents;
 
 use serde_json::{Value, json};
 use superstep::llm::{
-    Assembler, Delta, FinishReason, Message, ModelErrorKind, Request, Response, ResponsesConfig, ResponsesModel,
-    ToolCall, ToolSpec, Usage, complete,
+    Assembler, Delta, FinishReason, Message, ModelErrorKind, Request, Response, ResponsesConfig,
+    ResponsesModel, ToolCall, ToolSpec, Usage, complete,
     media::{Accepts, Media},
     toolset::ToolSpecs,
     wire::OriginItem,
@@ -21,10 +21,7 @@ fn served(answers: Value) -> Option<(Strict, ResponsesModel)> {
     served_as(answers, |_| ())
 }
 
-fn served_as(
-    answers: Value,
-    change: impl FnOnce(&mut ResponsesConfig),
-) -> Option<(Strict, ResponsesModel)> {
+fn served_as(answers: Value, change: impl FnOnce(&mut ResponsesConfig)) -> Option<(Strict, ResponsesModel)> {
     let script = json!({"config": {"key": KEY, "repeat_last": false}, "answers": answers});
     let server = Strict::start("responses", &script)?;
     let mut config = ResponsesConfig::new(format!("{}/v1", server.origin()), KEY, "m");
@@ -83,10 +80,16 @@ fn types(body: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_round_with_reasoning_goes_back_byte_for_byte() {
-    for change in [json!({}), json!({"only_done": true}), json!({"thin": true}), json!({"drop": ["response.output_item.done"]}),
-        json!({"split": 3, "crlf": true}), json!({"done": true, "pieces": 9}), json!({"ascii": true}),
-        json!({"insert": {"2": ": ping\n\nevent: response.new\ndata: {\"type\":\"response.new\",\"item\":7}\n\n"}})]
-    {
+    for change in [
+        json!({}),
+        json!({"only_done": true}),
+        json!({"thin": true}),
+        json!({"drop": ["response.output_item.done"]}),
+        json!({"split": 3, "crlf": true}),
+        json!({"done": true, "pieces": 9}),
+        json!({"ascii": true}),
+        json!({"insert": {"2": ": ping\n\nevent: response.new\ndata: {\"type\":\"response.new\",\"item\":7}\n\n"}}),
+    ] {
         let mut answer = json!({"out": [{"reasoning": "Hm — 😀"}, {"text": "I add.", "phase": "commentary"}, {"call": ["add", "{\"x\":\"ü\"}"]}],
             "usage": [20, 8, 4, 9, 3]});
         answer.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
@@ -94,12 +97,20 @@ async fn a_round_with_reasoning_goes_back_byte_for_byte() {
         let (first, body) = two_rounds(&server, &model, hi()).await;
         let message = &first.message;
         assert_eq!((message.content.as_str(), message.reasoning.as_str()), ("I add.", "Hm — 😀"), "{change}");
-        assert_eq!((message.tool_calls[0].name.as_str(), message.tool_calls[0].arguments.as_str()), ("add", "{\"x\":\"ü\"}"), "{change}");
+        assert_eq!(
+            (message.tool_calls[0].name.as_str(), message.tool_calls[0].arguments.as_str()),
+            ("add", "{\"x\":\"ü\"}"),
+            "{change}"
+        );
         assert_eq!(first.finish, FinishReason::ToolCalls);
-        let usage = Usage { cached_tokens: 8, cache_write_tokens: 4, reasoning_tokens: 3, ..Usage::new(20, 9) };
+        let usage =
+            Usage { cached_tokens: 8, cache_write_tokens: 4, reasoning_tokens: 3, ..Usage::new(20, 9) };
         assert_eq!((first.usage, first.attempts), (Some(usage), 1));
         assert_eq!(kinds(message), ["opaque", "text", "call"], "{change}");
-        assert_eq!(types(&body), ["message", "reasoning", "message", "function_call", "function_call_output"]);
+        assert_eq!(
+            types(&body),
+            ["message", "reasoning", "message", "function_call", "function_call_output"]
+        );
         assert_eq!(body["input"][2]["phase"], "commentary");
         let verbatim = server.log()[1].other["verbatim"].as_object().unwrap().clone();
         assert_eq!(verbatim.values().collect::<Vec<_>>(), ["exact"], "{change}");
@@ -108,13 +119,15 @@ async fn a_round_with_reasoning_goes_back_byte_for_byte() {
 
 #[tokio::test]
 async fn the_request_has_the_fields_of_the_protocol() {
-    let Some((server, model)) = served_as(json!([{"out": [{"text": "ok"}]}, {"out": [{"text": "ok"}]}]), |config| {
-        config.effort = Some("low".into());
-        config.max_tokens = Some(9);
-        config.temperature = Some(0.5);
-        config.parallel_calls = false;
-        config.extra = [("service_tier".to_owned(), json!("flex"))].into();
-    }) else {
+    let Some((server, model)) =
+        served_as(json!([{"out": [{"text": "ok"}]}, {"out": [{"text": "ok"}]}]), |config| {
+            config.effort = Some("low".into());
+            config.max_tokens = Some(9);
+            config.temperature = Some(0.5);
+            config.parallel_calls = false;
+            config.extra = [("service_tier".to_owned(), json!("flex"))].into();
+        })
+    else {
         return;
     };
     let request = Request {
@@ -177,7 +190,10 @@ async fn several_messages_and_parts_of_an_answer_are_separated() {
     ]);
     let Some((server, model)) = served(script) else { return };
     let (first, body) = two_rounds(&server, &model, hi()).await;
-    assert_eq!((first.message.content.as_str(), first.message.reasoning.as_str()), ("Look.\n\nFound.", "One\n\nraw\n\nTwo"));
+    assert_eq!(
+        (first.message.content.as_str(), first.message.reasoning.as_str()),
+        ("Look.\n\nFound.", "One\n\nraw\n\nTwo")
+    );
     let texts = [2, 4].map(|n: usize| &body["input"][n]["content"][0]["text"]);
     assert_eq!(texts, ["Look.", "Found."]);
 }
@@ -196,9 +212,15 @@ async fn an_edited_answer_or_one_of_another_model_goes_back_as_text() {
     for (n, text) in [(1, "I add them."), (2, "I add.")] {
         let input = &log[n].body["input"];
         assert_eq!(types(&log[n].body), ["message", "message", "function_call", "function_call_output"]);
-        assert_eq!(input[1], json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}));
+        assert_eq!(
+            input[1],
+            json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]})
+        );
         let id = &first.tool_calls[0].id;
-        assert_eq!(input[2], json!({"type": "function_call", "call_id": id, "name": "add", "arguments": "{\"_raw\":\"{\"}"}));
+        assert_eq!(
+            input[2],
+            json!({"type": "function_call", "call_id": id, "name": "add", "arguments": "{\"_raw\":\"{\"}"})
+        );
     }
 }
 
@@ -231,7 +253,8 @@ async fn a_refusal_is_the_text() {
     assert_eq!((first.finish, first.message.content.as_str()), (FinishReason::Refusal, "I cannot."));
     assert_eq!(body["input"][1]["content"], json!([{"type": "refusal", "refusal": "I cannot."}]));
     let error = json!({"code": "cyber_policy", "message": "Not this."});
-    let script = json!([{"out": [{"text": "Well"}], "end": "failed", "error": error}, {"out": [{"text": "ok"}]}]);
+    let script =
+        json!([{"out": [{"text": "Well"}], "end": "failed", "error": error}, {"out": [{"text": "ok"}]}]);
     let Some((server, model)) = served(script) else { return };
     let (first, _) = two_rounds(&server, &model, hi()).await;
     assert_eq!((first.finish, first.message.content.as_str()), (FinishReason::Refusal, "Well\n\nNot this."));
@@ -279,9 +302,18 @@ async fn a_stream_without_its_last_event_is_truncated() {
 async fn an_error_before_the_stream_has_its_kind_and_delay() {
     let refused = |status: u16, error: Value| json!({"http": status, "headers": {"retry-after": "7"}, "body": {"error": error}});
     for (answer, kind) in [
-        (refused(429, json!({"message": "Slow", "code": "rate_limit_exceeded"})), ModelErrorKind::RateLimited),
-        (refused(429, json!({"message": "Pay", "code": "insufficient_quota"})), ModelErrorKind::QuotaExceeded),
-        (refused(400, json!({"message": "Long", "code": "context_length_exceeded"})), ModelErrorKind::ContextOverflow),
+        (
+            refused(429, json!({"message": "Slow", "code": "rate_limit_exceeded"})),
+            ModelErrorKind::RateLimited,
+        ),
+        (
+            refused(429, json!({"message": "Pay", "code": "insufficient_quota"})),
+            ModelErrorKind::QuotaExceeded,
+        ),
+        (
+            refused(400, json!({"message": "Long", "code": "context_length_exceeded"})),
+            ModelErrorKind::ContextOverflow,
+        ),
         (refused(400, json!({"message": "Bad", "param": "input"})), ModelErrorKind::BadRequest),
     ] {
         let Some((server, model)) = served(json!([answer])) else { return };
@@ -289,7 +321,9 @@ async fn an_error_before_the_stream_has_its_kind_and_delay() {
         assert_eq!((error.kind, error.retry_after.map(|wait| wait.as_secs())), (kind, Some(7)), "{answer}");
         assert_eq!(server.log().len(), 1);
     }
-    let Some((server, model)) = served_as(json!([]), |config| config.api_key = "sk-wrong".into()) else { return };
+    let Some((server, model)) = served_as(json!([]), |config| config.api_key = "sk-wrong".into()) else {
+        return;
+    };
     let error = complete(&model, hi()).await.unwrap_err();
     assert_eq!((error.kind, server.log().len()), (ModelErrorKind::Auth, 1));
 }
@@ -325,7 +359,9 @@ async fn notices(model: &ResponsesModel, request: Request) -> Vec<Delta> {
 async fn an_unknown_field_is_left_out_of_all_later_requests() {
     let error = json!({"message": "Unknown parameter: 'stream_options'.", "param": "stream_options", "code": "unknown_parameter"});
     let ok = json!({"out": [{"text": "ok"}]});
-    let Some((server, model)) = served(json!([{"http": 400, "body": {"error": error}}, ok, ok])) else { return };
+    let Some((server, model)) = served(json!([{"http": 400, "body": {"error": error}}, ok, ok])) else {
+        return;
+    };
     assert!(matches!(notices(&model, hi()).await[..], [Delta::Retry { attempt: 2, status: Some(400), .. }]));
     assert_eq!(notices(&model.clone(), hi()).await, []);
     let sent = server.accepted().into_iter().map(|line| line.body.get("stream_options").is_some());
@@ -335,10 +371,16 @@ async fn an_unknown_field_is_left_out_of_all_later_requests() {
 #[tokio::test]
 async fn ids_that_the_server_does_not_find_are_left_out() {
     let error = json!({"message": "Item with id 'rs_1' not found.", "param": "input"});
-    let (first, ok) = (json!({"out": [{"reasoning": "Hm"}, {"call": ["add", "{}"]}]}), json!({"out": [{"text": "ok"}]}));
-    let Some((server, model)) = served(json!([first, {"http": 404, "body": {"error": error}}, ok])) else { return };
+    let (first, ok) =
+        (json!({"out": [{"reasoning": "Hm"}, {"call": ["add", "{}"]}]}), json!({"out": [{"text": "ok"}]}));
+    let Some((server, model)) = served(json!([first, {"http": 404, "body": {"error": error}}, ok])) else {
+        return;
+    };
     let answer = complete(&model, hi()).await.unwrap().message;
-    assert!(matches!(notices(&model, behind(&hi(), &answer)).await[..], [Delta::Retry { status: Some(404), .. }]));
+    assert!(matches!(
+        notices(&model, behind(&hi(), &answer)).await[..],
+        [Delta::Retry { status: Some(404), .. }]
+    ));
     let body = &server.accepted()[2].body;
     assert_eq!(types(body), ["message", "reasoning", "function_call", "function_call_output"]);
     assert!(body["input"].as_array().unwrap().iter().all(|item| item.get("id").is_none()), "{body}");
@@ -356,7 +398,9 @@ async fn unreadable_reasoning_is_dropped_and_reported() {
         *json = json.replace("gAAAAA", "gBBBBB");
     });
     let notices = notices(&model, behind(&hi(), &answer)).await;
-    let [Delta::Retry { reason, .. }, Delta::ReasoningDropped { all: true, reason: dropped, .. }] = &notices[..] else {
+    let [Delta::Retry { reason, .. }, Delta::ReasoningDropped { all: true, reason: dropped, .. }] =
+        &notices[..]
+    else {
         panic!("{notices:?}")
     };
     assert!(reason == dropped && reason.contains("could not be verified"), "{reason}");
@@ -378,14 +422,19 @@ async fn calls_of_other_servers_have_ids_that_are_accepted() {
     request.messages.extend(["call_1", "call_1", &long].into_iter().flat_map(round));
     complete(&model, request).await.unwrap();
     let input = &server.accepted()[0].body["input"];
-    assert_eq!(input[1], json!({"type": "function_call", "call_id": "call_1", "name": "bad_name", "arguments": "{}"}));
+    assert_eq!(
+        input[1],
+        json!({"type": "function_call", "call_id": "call_1", "name": "bad_name", "arguments": "{}"})
+    );
 }
 
 #[tokio::test]
 async fn an_interrupted_answer_goes_back_as_far_as_it_is_complete() {
     let out = json!([{"reasoning": "Hm"}, {"text": "I add."}]);
     // Within the reasoning, behind it, within the text, and behind it.
-    for (events, items) in [(5, &[][..]), (10, &["reasoning"]), (13, &["reasoning", "message"]), (17, &["reasoning", "message"])] {
+    for (events, items) in
+        [(5, &[][..]), (10, &["reasoning"]), (13, &["reasoning", "message"]), (17, &["reasoning", "message"])]
+    {
         let script = json!([{"out": out, "eof": events}, {"out": [{"text": "ok"}]}]);
         let Some((server, model)) = served(script) else { return };
         let mut deltas = drain(&model, hi()).await;
