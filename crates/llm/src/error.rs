@@ -16,6 +16,8 @@ pub struct ModelError {
     pub message: String,
     /// The delay that the provider requests before the next attempt.
     pub retry_after: Option<Duration>,
+    /// The provider's own word on whether another attempt makes sense, which precedes that of the kind.
+    pub should_retry: Option<bool>,
 }
 
 crate::debug_by_chain!(ModelError);
@@ -23,7 +25,7 @@ crate::debug_by_chain!(ModelError);
 impl ModelError {
     /// Creates an error of `kind` without a status.
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, status: None, message: message.into(), retry_after: None }
+        Self { kind, status: None, message: message.into(), retry_after: None, should_retry: None }
     }
 }
 

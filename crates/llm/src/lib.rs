@@ -8,12 +8,15 @@
 
 extern crate self as superstep_llm;
 
+#[cfg(feature = "anthropic")]
+mod anthropic;
 mod chain;
 mod derived;
 mod error;
 pub mod http;
 mod messages;
 mod model;
+pub mod models;
 mod openai;
 #[cfg(feature = "openai")]
 mod responses;
@@ -24,6 +27,11 @@ pub mod tokens;
 mod tools;
 pub mod variables;
 
+#[cfg(feature = "anthropic")]
+pub use anthropic::{
+    config::{AnthropicConfig, CacheTime, Thinking},
+    model::AnthropicModel,
+};
 pub use error::{ModelError, ModelErrorKind};
 pub use http::api_key::ApiKey;
 pub use messages::{

@@ -163,7 +163,12 @@ fn call_block(call: &ToolCall, rest: Fields) -> Block {
         serde_json::json!({ "_raw": call.arguments }).to_string()
     };
     let input = RawValue::from_string(input).expect("it is an object");
-    Block::of(&Content::ToolUse { id: &call.id, name: WirePolicy::Wrap.name(&call.name), input: &input, rest })
+    Block::of(&Content::ToolUse {
+        id: &call.id,
+        name: WirePolicy::Wrap.name(&call.name),
+        input: &input,
+        rest,
+    })
 }
 
 #[cfg(test)]
@@ -184,8 +189,10 @@ mod tests {
 
     #[test]
     fn an_answer_is_sent_back_in_its_order() {
-        let message = Message::assistant("one two")
-            .with_tool_calls([ToolCall::new("c", "add", r#"{"b": 1, "a": 2}"#), ToolCall::new("d", "add", "{")]);
+        let message = Message::assistant("one two").with_tool_calls([
+            ToolCall::new("c", "add", r#"{"b": 1, "a": 2}"#),
+            ToolCall::new("d", "add", "{"),
+        ]);
         let thinking = r#"{"type":"thinking","thinking":"é","signature":"S"}"#;
         let message = with_items(
             message,

@@ -1,11 +1,11 @@
 //! The server and its settings.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ApiKey, Timeouts, media::Accepts, model::limits::AnswerLimits};
+use crate::{ApiKey, Timeouts, media::Accepts, model::limits::AnswerLimits, models::ModelTable};
 
 /// The server and its settings. Create it with [`AnthropicConfig::new`] and change the fields that differ.
 #[derive(Clone, Debug)]
@@ -37,6 +37,8 @@ pub struct AnthropicConfig {
     pub timeouts: Timeouts,
     /// The bounds of an answer's size and time.
     pub limits: AnswerLimits,
+    /// The facts about models, by name; by default those of this version of superstep.
+    pub models: Arc<ModelTable>,
 }
 
 /// The reasoning of a model before its answers.
@@ -86,6 +88,7 @@ impl AnthropicConfig {
             extra: BTreeMap::new(),
             timeouts: Timeouts::default(),
             limits: AnswerLimits::default(),
+            models: ModelTable::embedded(),
         }
     }
 
@@ -108,10 +111,12 @@ impl AnthropicConfig {
 
     /// Returns the parameters of requests that have none of their own: see [`ChatModel::settings`](crate::ChatModel::settings).
     pub(super) fn settings(&self) -> BTreeMap<String, Value> {
-        let json = |value: &dyn Fn() -> serde_json::Result<Value>| value().expect("settings have a JSON form");
+        let json =
+            |value: &dyn Fn() -> serde_json::Result<Value>| value().expect("settings have a JSON form");
         // The shortest decimal form, not that of the `f64` nearest to the `f32`.
         let temperature = self.temperature.and_then(|number| number.to_string().parse::<f64>().ok());
-        let thinking = (self.thinking != Thinking::Auto).then(|| json(&|| serde_json::to_value(self.thinking)));
+        let thinking =
+            (self.thinking != Thinking::Auto).then(|| json(&|| serde_json::to_value(self.thinking)));
         let own = [
             ("temperature", temperature.map(Value::from)),
             ("max_tokens", self.max_tokens.map(Value::from)),

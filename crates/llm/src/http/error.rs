@@ -26,6 +26,7 @@ impl ModelError {
             status: Some(status),
             message,
             retry_after: retry_after(headers, now_ms),
+            should_retry: headers.get("x-should-retry").and_then(|word| word.trim().parse().ok()),
         }
     }
 
@@ -37,7 +38,7 @@ impl ModelError {
         let kind = said.kind(status.unwrap_or_else(|| said.usual_status()));
         let text = if said.message.is_empty() { error.to_string() } else { said.message };
         let message = format!("the server aborted the response: {}", excerpt(&text));
-        Self { kind, status, message, retry_after: None }
+        Self { kind, status, message, retry_after: None, should_retry: None }
     }
 }
 

@@ -30,15 +30,13 @@ pub(crate) struct Server {
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) error: ModelError,
-    /// The headers, with lower-case names.
-    pub(crate) headers: BTreeMap<String, String>,
     /// The beginning of the body.
     pub(crate) body: String,
 }
 
 impl From<ModelError> for Refusal {
     fn from(error: ModelError) -> Self {
-        Self { error, headers: BTreeMap::new(), body: String::new() }
+        Self { error, body: String::new() }
     }
 }
 
@@ -147,7 +145,7 @@ impl Server {
                 "; it redirects elsewhere, which a request with a key does not follow: correct the base URL",
             );
         }
-        Refusal { error, headers, body }
+        Refusal { error, body }
     }
 
     /// Replaces the key in an error.

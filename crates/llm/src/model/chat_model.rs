@@ -1,6 +1,6 @@
 //! The interface between the agent and its chat models.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::{
     Message, ModelError,
     messages::{media::Accepts, origin::OriginItem},
+    models::ModelInfo,
     tools::tool::ToolSpecs,
 };
 
@@ -147,6 +148,8 @@ pub enum FinishReason {
     ToolCalls,
     /// The answer reached the output limit.
     Length,
+    /// The conversation and the answer fill the model's window.
+    ContextFull,
     /// The provider withheld the rest.
     ContentFilter,
     /// The model refused; the text has its reason.
@@ -162,6 +165,7 @@ impl FinishReason {
             Self::Stop => "stop",
             Self::ToolCalls => "tool_calls",
             Self::Length => "length",
+            Self::ContextFull => "context_full",
             Self::ContentFilter => "content_filter",
             Self::Refusal => "refusal",
             Self::Other(reason) => reason,
@@ -270,6 +274,12 @@ pub trait ChatModel: Send + Sync {
     fn signs_prefix(&self) -> bool {
         false
     }
+
+    /// Returns the known facts about the model that has this name among [its names](Self::names), such as its window and its
+    /// prices. None by default.
+    fn info(&self, _name: &str) -> Option<&Arc<ModelInfo>> {
+        None
+    }
 }
 
 /// A model with another name, for example if two providers use equal names.
@@ -306,6 +316,10 @@ impl<M: ChatModel> ChatModel for Named<M> {
     fn signs_prefix(&self) -> bool {
         self.model.signs_prefix()
     }
+
+    fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+        self.model.info(if name == self.name { self.model.name() } else { name })
+    }
 }
 
 macro_rules! chat_model_behind {
@@ -334,11 +348,15 @@ macro_rules! chat_model_behind {
             fn signs_prefix(&self) -> bool {
                 (**self).signs_prefix()
             }
+
+            fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+                (**self).info(name)
+            }
         }
     )*};
 }
 
-chat_model_behind!(std::sync::Arc<M>, Box<M>, &M);
+chat_model_behind!(Arc<M>, Box<M>, &M);
 
 #[cfg(test)]
 mod tests {
@@ -347,7 +365,7 @@ mod tests {
     #[test]
     fn a_reason_is_shown_by_its_stored_name() {
         use FinishReason::*;
-        for reason in [Stop, ToolCalls, Length, ContentFilter, Refusal] {
+        for reason in [Stop, ToolCalls, Length, ContextFull, ContentFilter, Refusal] {
             assert_eq!(serde_json::to_value(&reason).unwrap(), reason.to_string());
         }
         assert_eq!(Other("eos".to_owned()).to_string(), "eos");

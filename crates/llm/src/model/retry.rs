@@ -105,8 +105,11 @@ impl RetryClass {
 
     /// Returns whether this failure is retried. Transient client errors, 409 and 425, are no overload.
     fn covers(self, error: &ModelError) -> bool {
+        // These must be changed before another attempt, also if the provider says otherwise.
+        let is_fixed = matches!(error.kind, ModelErrorKind::ContextOverflow | ModelErrorKind::AnswerLimit);
         let is_conflict = matches!(error.status, Some(409 | 425));
-        self.has(error.kind) && !(self == Self::Overload && is_conflict)
+        let is_covered = self.has(error.kind) && !(self == Self::Overload && is_conflict);
+        error.should_retry.filter(|_| !is_fixed).unwrap_or(is_covered)
     }
 }
 
@@ -254,6 +257,16 @@ mod tests {
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
         assert_eq!(policy.backoff(u32::MAX), policy.cap);
         assert_eq!(policy.most_jitter(6), Duration::from_millis(7500));
+    }
+
+    #[test]
+    fn the_providers_word_precedes_the_kind() {
+        let covers = |kind, should_retry| {
+            RetryClass::Transient.covers(&ModelError { should_retry, ..ModelError::new(kind, "") })
+        };
+        assert!(covers(ModelErrorKind::Server, None) && !covers(ModelErrorKind::Server, Some(false)));
+        assert!(!covers(ModelErrorKind::BadRequest, None) && covers(ModelErrorKind::BadRequest, Some(true)));
+        assert!(!covers(ModelErrorKind::ContextOverflow, Some(true)));
     }
 
     #[test]

@@ -36,6 +36,7 @@ use crate::{
     },
     messages::media::Accepts,
     model::limits::{AnswerLimits, bounded},
+    models::ModelInfo,
     openai::{
         chunk::{Chunk, ChunkReader},
         config::from_env,
@@ -66,6 +67,7 @@ pub struct OpenAiModel {
     client: Client<OpenAIConfig>,
     server: Server,
     repairs: Arc<Repairs>,
+    info: Option<Arc<ModelInfo>>,
 }
 
 impl OpenAiModel {
@@ -98,7 +100,8 @@ impl OpenAiModel {
             .with_project_id("");
         let client = Client::build(server.http.clone(), settings);
         let repairs = Arc::new(Repairs::new(server.origin(), &config.wire.model));
-        Ok(Self { config: Arc::new(config), client, server, repairs })
+        let info = config.models.find(&config.wire.model).cloned();
+        Ok(Self { config: Arc::new(config), client, server, repairs, info })
     }
 
     /// Sets the clock, a function that returns the UTC time in milliseconds.
@@ -180,6 +183,10 @@ impl ChatModel for OpenAiModel {
 
     fn accepts(&self) -> Accepts {
         self.config.wire.accepts
+    }
+
+    fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+        self.info.as_ref().filter(|_| self.config.wire.model == name)
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {

@@ -75,6 +75,10 @@ impl ChatModel for FaultyModel {
         self.model.settings()
     }
 
+    fn signs_prefix(&self) -> bool {
+        self.model.signs_prefix()
+    }
+
     fn stream(&self, request: Request) -> ResponseStream<'_> {
         let call = serde_json::to_string(&request.messages).expect("messages have a JSON form");
         let draw = self.sim.fault(&call).map(|draw| (draw, self.sim.attempt(draw)));
