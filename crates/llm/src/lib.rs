@@ -18,6 +18,8 @@ mod messages;
 mod model;
 pub mod models;
 mod openai;
+#[cfg(feature = "openai")]
+mod responses;
 mod shared;
 mod text_calls;
 mod texts;
@@ -48,6 +50,8 @@ pub use openai::{
     config::{ModelConfigError, OpenAiConfig, Timeouts},
     model::OpenAiModel,
 };
+#[cfg(feature = "openai")]
+pub use responses::{config::ResponsesConfig, model::ResponsesModel};
 pub use superstep_macros::tool;
 pub use tools::{
     cx::ToolCx,

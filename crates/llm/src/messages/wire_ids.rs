@@ -52,10 +52,8 @@ pub(crate) fn wire_ids<'a>(
 fn replacement(message: &Message, at: usize, position: usize, used: &BTreeSet<Cow<'_, str>>) -> String {
     // A message that is not stored has no id.
     let message = if message.id.is_empty() { at.to_string() } else { message.id.clone() };
-    let id = |times: usize| {
-        let numbers = [position, times].into_iter().flat_map(usize::to_le_bytes);
-        format!("c{:015x}", fnv(message.bytes().chain([0xFF]).chain(numbers)) >> 4)
-    };
+    let hash = |times: u32| fnv(format!("{message}\n{position}\n{times}").bytes());
+    let id = |times| format!("c{:015x}", hash(times) >> 4);
     (0..).map(id).find(|id| !used.contains(&**id)).expect("the used ids are finite")
 }
 

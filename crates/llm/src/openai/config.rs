@@ -41,6 +41,22 @@ impl OpenAiConfig {
     }
 }
 
+/// Returns the server `OPENAI_BASE_URL`, by default OpenAI's, and the key `OPENAI_API_KEY`.
+///
+/// # Errors
+/// [`ModelConfigError::NotSet`] if neither is set.
+pub(crate) fn from_env() -> Result<(String, ApiKey), ModelConfigError> {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (url, key) = (set("OPENAI_BASE_URL"), set("OPENAI_API_KEY"));
+    if url.is_none() && key.is_none() {
+        let (key, server, hint) =
+            ("OPENAI_API_KEY", "OPENAI_BASE_URL", "a local server needs only its address");
+        return Err(ModelConfigError::NotSet { key, server, hint });
+    }
+    let url = url.unwrap_or_else(|| "https://api.openai.com/v1".to_owned());
+    Ok((url, ApiKey::new(key.unwrap_or_default())))
+}
+
 /// The maximum silence of a server.
 ///
 /// Its serialized form has its times in whole milliseconds, under names that end in `_ms`.

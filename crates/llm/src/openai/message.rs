@@ -222,7 +222,8 @@ impl WirePolicy {
         }
     }
 
-    fn arguments(self, text: &str) -> Cow<'_, str> {
+    /// Wraps an argument text that is not an object, since providers may reject it.
+    pub(crate) fn arguments(self, text: &str) -> Cow<'_, str> {
         match self {
             Self::Wrap if text.trim().is_empty() => Cow::Borrowed("{}"),
             Self::Wrap if !is_json_object(text) => {
@@ -260,7 +261,7 @@ struct InputAudio<'a> {
     format: &'static str,
 }
 
-fn data_url<S: Serializer>(media: &Media, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn data_url<S: Serializer>(media: &Media, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("data:{};base64,{}", media.mime.as_str(), media.base64()))
 }
 

@@ -39,6 +39,7 @@ use crate::{
     models::ModelInfo,
     openai::{
         chunk::{Chunk, ChunkReader},
+        config::from_env,
         repairs::Repairs,
     },
     text_calls::thinking::split_thinking,
@@ -75,15 +76,8 @@ impl OpenAiModel {
     /// # Errors
     /// [`ModelConfigError`] if neither is set, or one of them is invalid.
     pub fn from_env(model: impl Into<String>) -> Result<Self, ModelConfigError> {
-        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let (url, key) = (set("OPENAI_BASE_URL"), set("OPENAI_API_KEY"));
-        if url.is_none() && key.is_none() {
-            let (key, server, hint) =
-                ("OPENAI_API_KEY", "OPENAI_BASE_URL", "a local server needs only its address");
-            return Err(ModelConfigError::NotSet { key, server, hint });
-        }
-        let url = url.unwrap_or_else(|| "https://api.openai.com/v1".to_owned());
-        Self::new(OpenAiConfig::new(url, key.unwrap_or_default(), model))
+        let (url, key) = from_env()?;
+        Self::new(OpenAiConfig::new(url, key, model))
     }
 
     /// Validates `config` and creates the client, without connecting.
