@@ -14,6 +14,7 @@ mod error;
 pub mod http;
 mod messages;
 mod model;
+pub mod models;
 mod openai;
 mod shared;
 mod text_calls;

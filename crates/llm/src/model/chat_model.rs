@@ -1,12 +1,12 @@
 //! The interface between the agent and its chat models.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Message, ModelError, messages::media::Accepts, tools::tool::ToolSpecs};
+use crate::{Message, ModelError, messages::media::Accepts, models::ModelInfo, tools::tool::ToolSpecs};
 
 /// A request to a model, of the chat-completions kind. A clone shares the messages and the tools.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -238,6 +238,12 @@ pub trait ChatModel: Send + Sync {
     fn accepts(&self) -> Accepts {
         Accepts::NOTHING
     }
+
+    /// Returns the known facts about the model that has this name among [its names](Self::names), such as its window and its
+    /// prices. None by default.
+    fn info(&self, _name: &str) -> Option<&Arc<ModelInfo>> {
+        None
+    }
 }
 
 /// A model with another name, for example if two providers use equal names.
@@ -270,6 +276,10 @@ impl<M: ChatModel> ChatModel for Named<M> {
     fn accepts(&self) -> Accepts {
         self.model.accepts()
     }
+
+    fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+        self.model.info(if name == self.name { self.model.name() } else { name })
+    }
 }
 
 macro_rules! chat_model_behind {
@@ -294,11 +304,15 @@ macro_rules! chat_model_behind {
             fn accepts(&self) -> Accepts {
                 (**self).accepts()
             }
+
+            fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+                (**self).info(name)
+            }
         }
     )*};
 }
 
-chat_model_behind!(std::sync::Arc<M>, Box<M>, &M);
+chat_model_behind!(Arc<M>, Box<M>, &M);
 
 #[cfg(test)]
 mod tests {

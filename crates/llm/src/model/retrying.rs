@@ -21,6 +21,7 @@ use crate::{
         timers::check_timers,
         trace,
     },
+    models::ModelInfo,
 };
 
 /// A model that retries failed requests, and sends them to other models if it cannot answer.
@@ -93,6 +94,12 @@ impl<M: ChatModel> ChatModel for Retrying<M> {
 
     fn accepts(&self) -> Accepts {
         self.fallbacks.iter().map(|model| model.accepts()).fold(self.model.accepts(), Accepts::or)
+    }
+
+    fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+        let models = self.fallbacks.iter().map(|model| &**model);
+        let mut models = [&self.model as &dyn ChatModel].into_iter().chain(models);
+        models.find(|model| model.names().contains(&name))?.info(name)
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {

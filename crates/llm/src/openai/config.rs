@@ -1,6 +1,6 @@
 //! The server and its settings.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,7 @@ use crate::{
         limits::AnswerLimits,
         retry::{from_ms, to_ms},
     },
+    models::ModelTable,
     openai::request::WireConfig,
 };
 
@@ -26,6 +27,8 @@ pub struct OpenAiConfig {
     pub timeouts: Timeouts,
     /// The bounds of an answer's size and time.
     pub limits: AnswerLimits,
+    /// The facts about models, by name; by default those of this version of superstep.
+    pub models: Arc<ModelTable>,
 }
 
 impl OpenAiConfig {
@@ -33,7 +36,8 @@ impl OpenAiConfig {
     pub fn new(base_url: impl Into<String>, api_key: impl Into<ApiKey>, model: impl Into<String>) -> Self {
         let wire = WireConfig { model: model.into(), ..WireConfig::default() };
         let (timeouts, limits) = (Timeouts::default(), AnswerLimits::default());
-        Self { base_url: base_url.into(), api_key: api_key.into(), wire, timeouts, limits }
+        let (base_url, api_key) = (base_url.into(), api_key.into());
+        Self { base_url, api_key, wire, timeouts, limits, models: ModelTable::embedded() }
     }
 }
 

@@ -37,6 +37,7 @@ use crate::{
         timers::check_timers,
         trace::trace_headers,
     },
+    models::ModelInfo,
     openai::{
         chunk::{Chunk, ChunkReader},
         events::Events,
@@ -70,6 +71,7 @@ pub struct OpenAiModel {
     client: Client<OpenAIConfig>,
     http: reqwest::Client,
     repairs: Arc<Repairs>,
+    info: Option<Arc<ModelInfo>>,
     /// Returns the UTC time in milliseconds.
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
@@ -114,7 +116,8 @@ impl OpenAiModel {
             .with_project_id("");
         let client = Client::build(http.clone(), settings);
         let repairs = Arc::new(Repairs::new(url.origin().ascii_serialization(), &config.wire.model));
-        Ok(Self { config: Arc::new(config), client, http, repairs, clock: Arc::new(system_clock) })
+        let info = config.models.find(&config.wire.model).cloned();
+        Ok(Self { config: Arc::new(config), client, http, repairs, info, clock: Arc::new(system_clock) })
     }
 
     /// Sets the clock, a function that returns the UTC time in milliseconds.
@@ -196,6 +199,10 @@ impl ChatModel for OpenAiModel {
 
     fn accepts(&self) -> Accepts {
         self.config.wire.accepts
+    }
+
+    fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+        self.info.as_ref().filter(|_| self.config.wire.model == name)
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {

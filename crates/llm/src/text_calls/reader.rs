@@ -1,6 +1,9 @@
 //! A model whose tool calls arrive as text.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
@@ -8,6 +11,7 @@ use serde_json::Value;
 use crate::{
     ChatModel, Delta, FinishReason, ModelError, Request, ResponseStream,
     messages::media::Accepts,
+    models::ModelInfo,
     text_calls::{Forms, TextCalls, cut_off_calls, text_calls_of},
     tools::tool::ToolSpecs,
 };
@@ -40,6 +44,10 @@ impl<M: ChatModel> ChatModel for ReadsTextCalls<M> {
 
     fn accepts(&self) -> Accepts {
         self.0.accepts()
+    }
+
+    fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+        self.0.info(name)
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {

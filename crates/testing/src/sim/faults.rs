@@ -16,6 +16,7 @@ use superstep_llm::{
     calls::{ReconcileFuture, Sequence},
     convert::IntoShared,
     media::Accepts,
+    models::ModelInfo,
 };
 
 use super::{CrashPoint, Sim};
@@ -73,6 +74,10 @@ impl ChatModel for FaultyModel {
 
     fn settings(&self) -> BTreeMap<String, Value> {
         self.model.settings()
+    }
+
+    fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+        self.model.info(name)
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {
