@@ -156,7 +156,12 @@ async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) ->
         Some(_) => End::Failed,
         None => End::Cancelled,
     };
-    RecordedSummary { end, retries: attempts.retries, tokens: attempts.into_tokens(), warned }
+    RecordedSummary {
+        end,
+        retries: attempts.retries,
+        tokens: attempts.into_tokens(&**deps.models.for_compaction()),
+        warned,
+    }
 }
 
 async fn summary(

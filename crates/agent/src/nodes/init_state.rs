@@ -53,6 +53,9 @@ pub(crate) async fn init_state(
     if state.output.is_some() || !state.output_problem.is_empty() {
         update = update.output(None).output_problem("");
     }
+    if !state.estimated_cost.is_empty() {
+        update = update.estimated_cost(BTreeMap::new());
+    }
     let context = view_for_turn(&state, &config.context.breaker);
     if context != state.context {
         update = update.context(context);

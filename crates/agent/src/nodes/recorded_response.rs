@@ -5,7 +5,7 @@ use superstep_graph::{
     Cx,
     state::{Fingerprint, fingerprint},
 };
-use superstep_llm::{FinishReason, Message, ModelError, Request, Response, Usage};
+use superstep_llm::{ChatModel, FinishReason, Message, ModelError, Request, Response, Usage};
 
 use super::{attempts::ModelTokens, model_call::ModelCall};
 use crate::state::{HookFailure, ModelFailure, request_frame::Part};
@@ -106,13 +106,15 @@ impl End {
 }
 
 impl RecordedResponse {
-    pub(super) fn new(call: ModelCall, mut end: End, requests: u32, streamed: bool) -> Self {
+    pub(super) fn new(call: ModelCall, mut end: End, called: &dyn ChatModel, streamed: bool) -> Self {
+        let requests = call.sent();
         let is_stopped = matches!(end, End::Cancelled { .. } | End::OutOfTime { .. });
         let unreported = is_stopped && call.asked && call.attempts.current.is_none() && !call.is_waiting();
         if let End::Answered(answered) = &mut end {
             answered.usage = call.attempts.current;
         }
-        let (tokens, bare) = (call.attempts.into_tokens(), call.is_bare);
+        let bare = call.is_bare;
+        let tokens = call.attempts.into_tokens(called);
         Self { end, requests, streamed, tokens, unreported, withheld: None, bare, warned: false }
     }
 
