@@ -1,9 +1,11 @@
 //! The contracts of a model on the wire, and of the retry layer around any model.
 
+mod anthropic;
 mod bodies;
 mod hostile;
 mod openai;
 mod openai_faults;
+mod responses;
 mod retry;
 mod servers;
 pub(crate) mod strict;
