@@ -87,7 +87,8 @@ pub enum AgentError {
     },
     /// A cost budget without the prices of the model.
     #[error(
-        "a cost budget requires the prices of the model; set `per_million_input` and `per_million_output`"
+        "a cost budget requires the prices of all models; set `per_million_input` and `per_million_output`, or use models whose prices \
+         are known"
     )]
     UnknownPrice,
 }
@@ -373,6 +374,13 @@ impl AgentBuilder {
         let compaction =
             self.deps.models.compaction.map(|model| Arc::new(retrying(model)) as Arc<dyn ChatModel>);
         let models = Models { main: Arc::new(main), compaction };
+        if config
+            .budget
+            .cost
+            .is_some_and(|cost| !cost.has_prices() && !(cost.uses_known_prices() && models.have_prices()))
+        {
+            return Err(AgentError::UnknownPrice);
+        }
         let AgentDeps { models, tools, config, .. } = AgentDeps::new(models, registry, config);
         let (knowledge, sub_agents) = (self.knowledge.into(), Arc::new(by_name));
         Ok(AgentDeps { models, tools, config, sources, knowledge, sub_agents, ..self.deps })
@@ -381,9 +389,6 @@ impl AgentBuilder {
 
 /// Rejects settings that cannot be used.
 fn check_config(config: &ReactConfig) -> Result<(), AgentError> {
-    if !config.budget.has_prices() {
-        return Err(AgentError::UnknownPrice);
-    }
     for rule in &config.permissions {
         if let Some(problem) = rule.problem() {
             return Err(AgentError::Permission { tool: rule.tool.clone(), problem });

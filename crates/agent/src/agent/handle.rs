@@ -9,7 +9,11 @@ use serde_json::Value;
 use superstep_graph::{CheckpointId, CompiledGraph, Interrupt, Outcome, State, Status};
 use superstep_llm::{Message, Usage};
 
-use crate::{AgentOutcome, AgentState, HasAgent, ReactConfig, approval::ApprovalRequest, state::Metadata};
+use crate::{
+    AgentOutcome, AgentState, HasAgent, ReactConfig,
+    approval::ApprovalRequest,
+    state::{Metadata, TurnCost},
+};
 
 /// A model with tools that replies to messages, thread by thread.
 ///
@@ -53,6 +57,9 @@ pub struct Reply {
     pub outcome: AgentOutcome,
     /// Tokens of the turn, as reported by the provider.
     pub usage: Usage,
+    /// The estimated cost of the turn; `None` if no price is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<TurnCost>,
     /// The last checkpoint; `None` without a checkpointer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointId>,
@@ -92,6 +99,7 @@ impl<S: HasAgent> From<Outcome<S>> for Reply {
         let state = end.state.into_agent();
         // An unfinished turn has a summary, too.
         let metadata = if state.outcome.is_some() { state.metadata.clone() } else { state.summary() };
+        let cost = state.cost().filter(|_| !state.estimated_cost.is_empty());
         let AgentState { final_reply: text, output, outcome, usage, .. } = state;
         let (checkpoint, interrupts) = (end.checkpoint, end.interrupts);
         let outcome = match (end.status, outcome) {
@@ -101,7 +109,7 @@ impl<S: HasAgent> From<Outcome<S>> for Reply {
             _ if !interrupts.is_empty() => AgentOutcome::AwaitingAnswer,
             _ => AgentOutcome::Stopped,
         };
-        Self { text, output, metadata, outcome, usage, checkpoint, interrupts }
+        Self { text, output, metadata, outcome, usage, cost, checkpoint, interrupts }
     }
 }
 

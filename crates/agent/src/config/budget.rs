@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use superstep_llm::Usage;
 
+use crate::state::TurnCost;
+
 /// The budget of one turn. `None` means no limit.
 ///
 /// An event is emitted when four fifths of any limit are used; when a limit is reached, no more tools are
@@ -36,29 +38,45 @@ impl Default for Budget {
     }
 }
 
-/// The maximum cost of tokens in any currency. These prices apply to all tokens of the turn, whichever model
-/// used them.
+/// The maximum cost of tokens. Given prices apply to all tokens of the turn, whichever model used them, and may be in any currency.
+/// Without them the cost is that of [`AgentState::cost`](crate::AgentState::cost), in dollars, by the prices that each model
+/// [knows](superstep_llm::ChatModel::info).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
     /// The maximum.
     pub max: f64,
-    /// The price of a million input tokens. Without it the cost is unknown, and building the agent fails.
+    /// The price of a million input tokens; `None` for the known prices. Building an agent fails without both, and if one price
+    /// only is given.
     #[serde(default)]
     pub per_million_input: Option<f64>,
-    /// The price of a million output tokens.
+    /// The price of a million output tokens; `None` for the known prices.
     #[serde(default)]
     pub per_million_output: Option<f64>,
 }
 
 impl Cost {
-    /// Returns the cost of tokens; infinite if a price is unknown.
-    pub(crate) fn of(self, usage: Usage) -> f64 {
+    /// Returns the cost of tokens, which is `known` unless there are prices; infinite if a price is unknown.
+    pub(crate) fn of(self, usage: Usage, known: Option<TurnCost>) -> f64 {
+        if self.uses_known_prices() {
+            let known = known.filter(|cost| !cost.incomplete);
+            return known.map_or(f64::INFINITY, |cost| cost.nano_dollars.dollars());
+        }
         let price = |tokens: u64, per_million: Option<f64>| {
             tokens as f64 / 1e6 * per_million.unwrap_or(f64::INFINITY)
         };
         price(usage.input_tokens, self.per_million_input)
             + price(usage.output_tokens, self.per_million_output)
+    }
+
+    /// Returns whether both prices are given.
+    pub(crate) fn has_prices(self) -> bool {
+        self.per_million_input.is_some() && self.per_million_output.is_some()
+    }
+
+    /// Returns whether the models' own prices apply.
+    pub(crate) fn uses_known_prices(self) -> bool {
+        self.per_million_input.is_none() && self.per_million_output.is_none()
     }
 }
 
@@ -90,9 +108,24 @@ impl Budget {
             reserve_final: self.reserve_final && other.reserve_final,
         }
     }
+}
 
-    /// Returns whether the prices are known.
-    pub(crate) fn has_prices(&self) -> bool {
-        self.cost.is_none_or(|cost| cost.per_million_input.is_some() && cost.per_million_output.is_some())
+#[cfg(test)]
+mod tests {
+    use superstep_llm::models::NanoDollars;
+
+    use super::*;
+
+    #[test]
+    fn given_prices_count_before_known_ones() {
+        let cost = |input, output| Cost { max: 1.0, per_million_input: input, per_million_output: output };
+        let usage = Usage::new(500_000, 100_000);
+        let known = TurnCost { nano_dollars: NanoDollars(250_000_000), incomplete: false };
+        assert_eq!(cost(Some(2.0), Some(10.0)).of(usage, Some(known)), 2.0);
+        assert_eq!(cost(None, None).of(usage, Some(known)), 0.25);
+        for unknown in [None, Some(TurnCost { incomplete: true, ..known })] {
+            assert_eq!(cost(None, None).of(usage, unknown), f64::INFINITY);
+        }
+        assert_eq!(cost(Some(2.0), None).of(usage, Some(known)), f64::INFINITY);
     }
 }

@@ -11,8 +11,9 @@ use super::{prompts, truncate::Truncate};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContextConfig {
-    /// The model's context window in tokens, including its response.
-    pub window: u64,
+    /// The context window in tokens, including the response; `None` for the smallest window of the models, where unknown ones have
+    /// 128,000. The smaller window of a model that [knows](superstep_llm::ChatModel::info) it counts.
+    pub window: Option<u64>,
     /// The token budget of a request.
     pub budget: ContextBudget,
     /// The reductions applied in this order until the request is within its budget.
@@ -99,7 +100,7 @@ impl Default for ContextConfig {
     /// Returns a configuration that sends everything.
     fn default() -> Self {
         Self {
-            window: 128_000,
+            window: None,
             budget: ContextBudget::Ratio(0.70),
             layers: Vec::new(),
             breaker: Breaker::default(),
@@ -116,12 +117,16 @@ impl Default for Breaker {
 }
 
 impl ContextConfig {
+    /// The window of models of which none is known, in tokens.
+    pub const USUAL_WINDOW: u64 = 128_000;
+
     /// Returns the token budget of a request.
     pub fn limit(&self) -> u64 {
+        let window = self.window.unwrap_or(Self::USUAL_WINDOW);
         match self.budget {
-            ContextBudget::Ratio(ratio) => share(self.window, ratio),
+            ContextBudget::Ratio(ratio) => share(window, ratio),
             ContextBudget::Tokens(tokens) => tokens,
-            ContextBudget::Reserve(tokens) => self.window.saturating_sub(tokens),
+            ContextBudget::Reserve(tokens) => window.saturating_sub(tokens),
         }
     }
 
@@ -163,7 +168,8 @@ mod tests {
 
     #[test]
     fn a_limit_is_a_share_a_number_or_the_rest_of_a_reserve() {
-        let limit = |budget| ContextConfig { window: 1_000, budget, ..ContextConfig::default() }.limit();
+        let limit =
+            |budget| ContextConfig { window: Some(1_000), budget, ..ContextConfig::default() }.limit();
         assert_eq!(limit(ContextBudget::Ratio(0.7)), 700);
         assert_eq!(limit(ContextBudget::Ratio(7.0)), 1_000);
         assert_eq!(limit(ContextBudget::Ratio(f64::NAN)), 0);

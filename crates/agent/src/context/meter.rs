@@ -56,10 +56,11 @@ impl<'a> Meter<'a> {
         Self { roughly: true, ..self }
     }
 
-    /// Returns the token limit of a request; less than configured after the provider has rejected one.
+    /// Returns the token limit of a request; less than configured after the provider has rejected one, or one has filled the window.
     pub(super) fn limit(&self, view: &ContextView) -> u64 {
-        let refused = view.refused.map(|tokens| share(tokens, 1.0 - self.config.breaker.min_gain));
-        self.config.limit().min(refused.unwrap_or(u64::MAX))
+        let too_large = [view.refused, view.full].into_iter().flatten().min();
+        let smaller = too_large.map(|tokens| share(tokens, 1.0 - self.config.breaker.min_gain));
+        self.config.limit().min(smaller.unwrap_or(u64::MAX))
     }
 
     /// Returns the tokens of a request: those of the last one plus those of later messages. Only these are

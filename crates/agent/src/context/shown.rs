@@ -27,6 +27,8 @@ pub(crate) struct Shown<'a> {
     pub(super) pruned: usize,
     /// The media of tool results before this position are not sent.
     pub(super) without_media: usize,
+    /// What a provider wants back of the messages before this position is not sent.
+    without_origin: usize,
     micro: Option<&'a Truncate>,
 }
 
@@ -41,8 +43,9 @@ impl<'a> Shown<'a> {
         let kept = start.and_then(|start| place(&view.kept).filter(|kept| *kept < start));
         let summary = view.summary.as_deref().filter(|_| start.is_some()).map(Cow::Borrowed);
         let (shortened, pruned) = (behind(&view.shortened), behind(&view.pruned));
-        let without_media = behind(&view.without_media);
-        Self { messages, summary, start: start.unwrap_or(0), kept, shortened, pruned, without_media, micro }
+        let (without_media, without_origin) = (behind(&view.without_media), behind(&view.bare_until));
+        let start = start.unwrap_or(0);
+        Self { messages, summary, start, kept, shortened, pruned, without_media, without_origin, micro }
     }
 
     /// Returns the sent messages.
@@ -51,8 +54,11 @@ impl<'a> Shown<'a> {
         let kept = self.kept.map(|kept| self.messages[kept].clone());
         let rest = self.messages.iter().enumerate().skip(self.start);
         let (pruned, shortened, bare, micro) = (self.pruned, self.shortened, self.without_media, self.micro);
+        let without_origin = self.without_origin;
         let rest = rest.map(move |(at, message)| {
-            as_shown(message, at < pruned, micro.filter(|_| at < shortened), at < bare)
+            let shown = as_shown(message, at < pruned, micro.filter(|_| at < shortened), at < bare);
+            let is_bare = at < without_origin && shown.origin.is_some();
+            if is_bare { shown.with(|message| message.origin = None) } else { shown }
         });
         summary.into_iter().chain(kept).chain(rest)
     }

@@ -79,8 +79,11 @@ impl fmt::Debug for AgentDeps {
 impl AgentDeps {
     /// Creates dependencies with models and tools only: calls that require approval are denied, and there is
     /// no memory.
-    pub fn new(models: impl Into<Models>, tools: ToolRegistry, config: ReactConfig) -> Self {
+    ///
+    /// The configured [window](crate::config::ContextConfig::window) becomes that of the models, where it is smaller or there is none.
+    pub fn new(models: impl Into<Models>, tools: ToolRegistry, mut config: ReactConfig) -> Self {
         let mut models = models.into();
+        config.context.window = models.window(config.context.window);
         if config.text_calls {
             models.main = Arc::new(ReadsTextCalls(models.main));
         }

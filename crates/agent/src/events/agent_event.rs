@@ -133,6 +133,13 @@ pub enum AgentEvent {
         /// The failure.
         reason: String,
     },
+    /// Reasoning of earlier answers did not reach the model: the provider dropped it, or refused it all.
+    ReasoningDropped {
+        /// The place in the request; empty for all of it.
+        path: String,
+        /// The reason of the provider.
+        reason: String,
+    },
     /// The tokens since the beginning of the attempt are void.
     AttemptDiscarded {
         /// The number of the attempt, from 1.
@@ -301,6 +308,7 @@ impl AgentEvent {
             Self::SpillFailed { .. } => "spill_failed",
             Self::Retry { .. } => "retry",
             Self::ModelFallback { .. } => "model_fallback",
+            Self::ReasoningDropped { .. } => "reasoning_dropped",
             Self::AttemptDiscarded { .. } => "attempt_discarded",
             Self::TextCalls { .. } => "text_calls",
             Self::Part(_) => "part",

@@ -46,7 +46,7 @@ impl Form {
     fn of(config: &ReactConfig, state: &AgentState, message: &MessageData, finish: &FinishReason) -> Self {
         let text = message.content.trim();
         let repeats = |begun: &Message| begun.content.trim_end().ends_with(text);
-        let is_cut = *finish == FinishReason::Length && !text.is_empty();
+        let is_cut = is_too_long(finish) && !text.is_empty();
         match config.length {
             _ if !message.tool_calls.is_empty() => Self::Calls,
             _ if is_cut && state.continued_message().is_some_and(repeats) => Self::Repetition,
@@ -77,7 +77,7 @@ pub(super) fn accept(
     {
         return discard(state, max, then, call);
     }
-    let cut_off = matches!(finish, FinishReason::Length | FinishReason::ContentFilter);
+    let cut_off = is_too_long(&finish) || finish == FinishReason::ContentFilter;
     let refuses = finish == FinishReason::Refusal;
     let mut update = AgentState::update().llm_calls(state.llm_calls + 1);
     if !call.tools || refuses {
@@ -105,7 +105,7 @@ pub(super) fn accept(
     if ends && !matches!(form, Form::Begun) {
         update = update.stop_reason(reason);
     }
-    if finish == FinishReason::Length && matches!(form, Form::Text) {
+    if is_too_long(&finish) && matches!(form, Form::Text) {
         emit(cx, || AgentEvent::TruncatedAnswer {});
     }
     let before = state.answer;
@@ -137,6 +137,11 @@ pub(super) fn accept(
     let is_reply = message.tool_calls.is_empty() && !answer.again && !ends && !stopped;
     let repeats = matches!(form, Form::Repetition);
     Accepted { message: Some(message.into()), repeats, reminder, answer, is_reply, update }
+}
+
+/// Returns whether a response reached a limit of tokens.
+fn is_too_long(finish: &FinishReason) -> bool {
+    matches!(finish, FinishReason::Length | FinishReason::ContextFull)
 }
 
 /// The parts of a response that the meaning of its text changes.

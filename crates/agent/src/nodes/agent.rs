@@ -11,7 +11,7 @@ use super::{
     model_turn::{PlannedCall, stop},
     next_call::{NextCall, Plan},
     offered::refreshed,
-    request::{request, synthetic},
+    request::{kept_hints, request, synthetic},
     steering_input::{Steered, steered},
 };
 use crate::{
@@ -52,12 +52,16 @@ async fn step(
     state: &AgentState,
     cx: &Cx,
 ) -> Result<AgentStateUpdate, NodeError> {
-    let next = match check(deps, state, cx)? {
+    let mut next = match check(deps, state, cx)? {
         Continue(next) => next,
         Break(update) => return Ok(update),
     };
     let Steered { messages, last } = steered(state, cx).await?;
-    let new: Vec<Message> = synthetic(deps, state, cx).into_iter().chain(messages).collect();
+    // A continued answer is one message, so that nothing can be kept within it. Recorded, because a replay may know the model by name only.
+    let keeps_hints = deps.models.main.signs_prefix() && !state.answer.continuing;
+    next.keeps_hints = cx.noted("keeps_hints", keeps_hints);
+    let hints = kept_hints(deps, state, &next, cx);
+    let new: Vec<Message> = synthetic(deps, state, cx).into_iter().chain(messages).chain(hints).collect();
     let space = match RequestSpace::make(deps, state, &new, cx) {
         Ok(space) => space,
         Err(failure) => return Ok(stop(AgentOutcome::LlmError).error(failure)),

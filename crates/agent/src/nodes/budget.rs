@@ -18,7 +18,7 @@ use crate::{
     AgentEvent, AgentState, ReactConfig,
     config::{Budget, Cost},
     events::emit,
-    state::BudgetLimit,
+    state::{BudgetLimit, TurnCost},
 };
 
 /// Returns the configuration of this turn: the budget of a sub-agent is limited to its grant.
@@ -92,6 +92,8 @@ const WARNED: &str = "budget_warned";
 /// The resources used by a turn so far.
 pub(super) struct Spent {
     pub(super) usage: Usage,
+    /// The cost by known prices.
+    pub(super) cost: Option<TurnCost>,
     pub(super) tool_calls: usize,
     /// The time since it began.
     pub(super) time: Duration,
@@ -100,7 +102,8 @@ pub(super) struct Spent {
 impl Spent {
     pub(super) fn of(state: &AgentState, now_ms: i64) -> Self {
         let ms = u64::try_from(now_ms.saturating_sub(state.started_ms)).unwrap_or(0);
-        Self { usage: state.usage, tool_calls: state.tools_used.len(), time: Duration::from_millis(ms) }
+        let (usage, cost, tool_calls) = (state.usage, state.cost(), state.tools_used.len());
+        Self { usage, cost, tool_calls, time: Duration::from_millis(ms) }
     }
 
     /// Returns the reached limit if the budget is used up.
@@ -125,16 +128,18 @@ impl Spent {
             tokens: budget.tokens.map(|most| of(most, tokens)),
             tool_calls: budget.tool_calls.map(|most| u32::try_from(calls(most)).unwrap_or(u32::MAX)),
             wall: budget.wall.map(|most| most.saturating_sub(self.time).mul_f64(share)),
-            cost: budget
-                .cost
-                .map(|cost| Cost { max: (cost.max - cost.of(self.usage)).max(0.0) * share, ..cost }),
+            cost: budget.cost.map(|cost| Cost {
+                max: (cost.max - cost.of(self.usage, self.cost)).max(0.0) * share,
+                ..cost
+            }),
             reserve_final: budget.reserve_final,
         }
     }
 
     fn shares(&self, budget: &Budget) -> impl Iterator<Item = (BudgetLimit, f64)> {
         let tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
-        let cost = budget.cost.map(|cost| (BudgetLimit::Cost, share(cost.of(self.usage), cost.max)));
+        let cost =
+            budget.cost.map(|cost| (BudgetLimit::Cost, share(cost.of(self.usage, self.cost), cost.max)));
         let shares = [
             budget.tokens.map(|most| (BudgetLimit::Tokens, share(tokens as f64, most as f64))),
             budget

@@ -156,7 +156,12 @@ async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) ->
         Some(_) => End::Failed,
         None => End::Cancelled,
     };
-    RecordedSummary { end, retries: attempts.retries, tokens: attempts.into_tokens(), warned }
+    RecordedSummary {
+        end,
+        retries: attempts.retries,
+        tokens: attempts.into_tokens(&**deps.models.for_compaction()),
+        warned,
+    }
 }
 
 async fn summary(
@@ -182,7 +187,10 @@ fn is_summary(response: &Response) -> bool {
     let is_whole = match &response.finish {
         FinishReason::Stop | FinishReason::ToolCalls => true,
         FinishReason::Other(reason) => reason != "error",
-        FinishReason::Length | FinishReason::ContentFilter | FinishReason::Refusal => false,
+        FinishReason::Length
+        | FinishReason::ContextFull
+        | FinishReason::ContentFilter
+        | FinishReason::Refusal => false,
     };
     is_whole && response.message.tool_calls.is_empty()
 }
@@ -225,7 +233,7 @@ mod tests {
 
     #[test]
     fn only_a_complete_text_is_a_summary() {
-        use FinishReason::{ContentFilter, Length, Other, Refusal, Stop, ToolCalls};
+        use FinishReason::{ContentFilter, ContextFull, Length, Other, Refusal, Stop, ToolCalls};
         let response = |finish, calls: &[ToolCall]| Response {
             message: Message::assistant("S").with_tool_calls(calls.iter().cloned()),
             finish,
@@ -236,7 +244,7 @@ mod tests {
             assert!(is_summary(&response(finish.clone(), &[])), "{finish:?}");
             assert!(!is_summary(&response(finish.clone(), &[ToolCall::new("c", "x", "{}")])), "{finish:?}");
         }
-        for finish in [Length, ContentFilter, Refusal, Other("error".into())] {
+        for finish in [Length, ContextFull, ContentFilter, Refusal, Other("error".into())] {
             assert!(!is_summary(&response(finish.clone(), &[])), "{finish:?}");
         }
     }

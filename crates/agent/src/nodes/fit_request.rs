@@ -7,6 +7,7 @@ use super::{
     budget::Spent,
     loops,
     next_call::{NextCall, Plan},
+    request::hints,
 };
 use crate::{
     AgentEvent, AgentState,
@@ -109,8 +110,8 @@ impl<'a> RequestSpace<'a> {
 
     fn usage(&self, size: u64, call: &NextCall<'_>, answer: &Message) -> Usage {
         let counter = &self.deps.counter;
-        let hints = call.hints.iter().map(AsRef::as_ref).chain(self.state.hints.iter().map(String::as_str));
-        let hints = hints.map(|hint| counter.message(&Message::user(hint)));
+        let hints = hints(self.deps, self.state, call);
+        let hints = hints.iter().map(|hint| counter.message(&Message::user(&**hint)));
         Usage::new(hints.fold(size, u64::saturating_add), self.output_tokens(answer))
     }
 
@@ -153,6 +154,17 @@ impl<'a> RequestSpace<'a> {
             };
         }
         retries
+    }
+
+    /// Records that the request and its answer filled the model's window: the next request is smaller.
+    pub(super) fn filled(&mut self) {
+        let size = self.size.unwrap_or_else(|| self.measure());
+        (self.view.full, self.view.settled) = (Some(size), String::new());
+    }
+
+    /// Records that the provider refused the reasoning of all answers so far.
+    pub(super) fn without_reasoning(&mut self) {
+        self.view.bare_until = newest(self.state);
     }
 
     pub(super) fn write(self, update: AgentStateUpdate) -> AgentStateUpdate {

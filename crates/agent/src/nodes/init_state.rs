@@ -53,6 +53,9 @@ pub(crate) async fn init_state(
     if state.output.is_some() || !state.output_problem.is_empty() {
         update = update.output(None).output_problem("");
     }
+    if !state.estimated_cost.is_empty() {
+        update = update.estimated_cost(BTreeMap::new());
+    }
     let context = view_for_turn(&state, &config.context.breaker);
     if context != state.context {
         update = update.context(context);
@@ -95,7 +98,10 @@ struct NoFolder(String);
 fn view_for_turn(state: &AgentState, breaker: &Breaker) -> ContextView {
     let view = &state.context;
     let is_gone = |id: &String| !id.is_empty() && state.messages.position(id).is_none();
-    if [&view.start, &view.shortened, &view.pruned, &view.without_media].into_iter().any(is_gone) {
+    if [&view.start, &view.bare_until, &view.shortened, &view.pruned, &view.without_media]
+        .into_iter()
+        .any(is_gone)
+    {
         return ContextView::default();
     }
     let mut view = ContextView {

@@ -23,6 +23,8 @@ pub(super) struct ModelCall {
     /// A request was sent.
     pub(super) asked: bool,
     pub(super) attempts: Attempts,
+    /// The provider refused the reasoning of earlier answers.
+    pub(super) is_bare: bool,
 }
 
 impl ModelCall {
@@ -79,13 +81,13 @@ impl ModelCall {
                     emit(cx, || AgentEvent::TextCalls { n: *n });
                     cx.discard_message(&self.message);
                 }
+                Delta::ReasoningDropped { all, .. } => self.is_bare |= all,
                 Delta::Fallback { .. }
                 | Delta::Usage(_)
                 | Delta::ToolCall { .. }
                 | Delta::Origin { .. }
                 | Delta::Extra { .. }
                 | Delta::Item { .. }
-                | Delta::ReasoningDropped { .. }
                 | Delta::Finish(_) => {}
             }
             self.streamed = match delta {

@@ -1,13 +1,15 @@
 //! One model call and the handling of its result.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use superstep_graph::{Cx, State, checkpoint::CheckpointError, replay::ComparedTask};
-use superstep_llm::{ChatModel, Message, Request, Response, ToolRegistry, Usage};
+use superstep_llm::{
+    ChatModel, FinishReason, Message, Request, Response, ToolRegistry, Usage, models::NanoDollars,
+};
 
 use super::{
     accept_response::{self, BreakOff},
-    attempts::with_usage,
+    attempts::{with_costs, with_usage},
     budget::{Spent, expired, time_left, warned},
     chunk::{emit_message, message_id},
     fit_request::RequestSpace,
@@ -27,7 +29,10 @@ use crate::{
     context::finish::Finishing,
     deps::AgentDeps,
     events::emit,
-    state::{AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer, RequestFrame, StopReason},
+    state::{
+        AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer, ModelCost, RequestFrame, StopReason,
+        cost::cost_of,
+    },
     trace,
 };
 
@@ -61,6 +66,12 @@ struct Streamed {
     any: bool,
     /// Number of its tool calls.
     calls: usize,
+}
+
+/// The turn's tokens and costs.
+struct Totals {
+    usage: Usage,
+    costs: BTreeMap<String, ModelCost>,
 }
 
 impl PlannedCall<'_> {
@@ -112,6 +123,9 @@ impl PlannedCall<'_> {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
         let mut recorded: RecordedResponse = cx.recorded("model", || Box::pin(self.ask(sent))).await;
         self.warned = recorded.warned;
+        if recorded.bare {
+            self.space.without_reasoning();
+        }
         let (requests, unreported) = (recorded.requests, recorded.unreported);
         let streamed = Streamed {
             message: message_id(state, cx),
@@ -139,8 +153,10 @@ impl PlannedCall<'_> {
             End::Answered(answered) => {
                 let response = answered.into_response(requests);
                 guess = self.guess(&response);
-                let spent = state.usage + recorded.tokens.total() + guess;
-                self.on_response(response, streamed, recorded.tokens.model.as_deref(), spent).await?
+                let calls = recorded.tokens.clone().by_model(deps.models.main.name(), guess);
+                let usage = state.usage + recorded.tokens.total() + guess;
+                let totals = Totals { usage, costs: with_costs(state, &calls) };
+                self.on_response(response, streamed, recorded.tokens.model.as_deref(), totals).await?
             }
             End::Rejected { failure, .. } => self.on_failure(None, streamed, hook_failed(failure)),
             End::Failed { error, partial } => {
@@ -241,12 +257,14 @@ impl PlannedCall<'_> {
             None if out_of_time => End::OutOfTime { partial: partial(&model_call) },
             None => End::Cancelled { partial: partial(&model_call) },
         };
-        let mut recorded = RecordedResponse::new(model_call, end, requests, streamed);
+        let mut recorded = RecordedResponse::new(model_call, end, &*deps.models.main, streamed);
         recorded.warned = is_warned;
         if let Some(text) = withheld.filter(|_| recorded.unreported) {
             recorded.withheld = Some(self.space.output_tokens(&text));
         }
-        let cost = deps.config.budget.cost.map(|prices| prices.of(recorded.tokens.total()));
+        let configured = deps.config.budget.cost.filter(|cost| cost.has_prices());
+        let configured = configured.map(|prices| prices.of(recorded.tokens.total(), None));
+        let cost = configured.or_else(|| recorded.tokens.cost().map(NanoDollars::dollars));
         trace::paid(deps.models.main.name(), cost);
         recorded
     }
@@ -271,18 +289,23 @@ impl PlannedCall<'_> {
         }
     }
 
-    /// Handles a response; `usage` is the turn's tokens including it.
+    /// Handles a response; `totals` include it.
     async fn on_response(
         &mut self,
         response: Response,
         streamed: Streamed,
         model: Option<&str>,
-        usage: Usage,
+        totals: Totals,
     ) -> Result<AgentStateUpdate, CheckpointError> {
         let (deps, cx) = (self.deps, self.cx);
         let Streamed { message, requests, any, calls } = streamed;
         self.space.fitted(&self.next, response.usage);
-        let spent = Spent { usage, ..Spent::of(self.state, cx.now_ms()) };
+        if response.finish == FinishReason::ContextFull {
+            self.space.filled();
+        }
+        let Totals { usage, costs } = totals;
+        let cost = cost_of(usage, &self.state.usage_by_model, &costs);
+        let spent = Spent { usage, cost, ..Spent::of(self.state, cx.now_ms()) };
         let mut state = self.state.clone();
         state.answer.estimated |= self.is_guessed(&response);
         state.answer.budget_warned |= self.warned;
@@ -297,7 +320,8 @@ impl PlannedCall<'_> {
             emit(cx, || AgentEvent::AttemptDiscarded { attempt: requests });
         }
         if accepted.is_reply && accepted.answer.steered < MAX_STEERED && is_waiting(self.steered, cx).await? {
-            (state.answer, state.llm_calls, state.usage) = (accepted.answer, state.llm_calls + 1, usage);
+            (state.answer, state.llm_calls) = (accepted.answer, state.llm_calls + 1);
+            (state.usage, state.estimated_cost) = (usage, costs);
             // At a limit or without a budget this reply stands, and the next turn reads the message.
             if NextCall::is_due(deps, &state, cx.now_ms()) {
                 accepted.answer.again = true;

@@ -30,6 +30,8 @@ pub(super) struct NextCall<'a> {
     pub(super) completes: bool,
     /// User messages added to this request only.
     pub(super) hints: Vec<Cow<'a, str>>,
+    /// They join the conversation instead, because the model signs what precedes its answers.
+    pub(super) keeps_hints: bool,
 }
 
 /// Number of consecutive rounds of truncated calls before a call without tools.
@@ -38,8 +40,14 @@ const MAX_CUT_ROUNDS: u32 = 2;
 impl<'a> NextCall<'a> {
     /// Plans the next call from the state of this turn.
     pub(super) fn plan(config: &'a ReactConfig, state: &AgentState, now_ms: i64) -> Plan<'a> {
-        let mut call =
-            Self { tools: true, last: false, reason: StopReason::Done, completes: false, hints: Vec::new() };
+        let mut call = Self {
+            tools: true,
+            last: false,
+            reason: StopReason::Done,
+            completes: false,
+            hints: Vec::new(),
+            keeps_hints: false,
+        };
         if let LengthPolicy::Continue { prompt, .. } = &config.length
             && state.answer.continuing
         {

@@ -148,11 +148,13 @@ fn by_name(texts: &Log<String>) -> BTreeMap<String, String> {
     texts.iter().filter_map(named).collect()
 }
 
-/// A recorded tool. It is never called, because a replay has its results.
+/// A tool as it was recorded. A replay never calls it, because it has its results.
 struct RecordedTool {
     recorded: ToolRecord,
     /// The current tool of this name.
     now: Option<Arc<dyn Tool>>,
+    /// The turn goes on with the tools of its beginning: a call reaches the current tool.
+    is_live: bool,
 }
 
 impl Tool for RecordedTool {
@@ -175,8 +177,16 @@ impl Tool for RecordedTool {
         self.now.as_ref()?.subject(argument, args)
     }
 
-    fn call(&self, _: Value, _: ToolCx) -> ToolFuture<'_> {
-        Box::pin(async { Err(ToolError::failed("a tool that is only recorded cannot be called")) })
+    fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
+        match self.now.as_ref().filter(|_| self.is_live) {
+            Some(now) => now.call(args, cx),
+            None if self.is_live => Box::pin(async {
+                Err(ToolError::failed("the source of this tool does not offer it any more"))
+            }),
+            None => {
+                Box::pin(async { Err(ToolError::failed("a tool that is only recorded cannot be called")) })
+            }
+        }
     }
 }
 
@@ -204,7 +214,10 @@ pub(super) async fn refreshed(
     deps.tools.names().chain([&*deps.config.finish.tool]).for_each(|name| sourced.remove(name));
     let now = records(&sourced);
     let texts: Log<String> = now.values().cloned().collect();
-    let noted = if texts == state.offered { SourceRecord::Same } else { SourceRecord::New(texts) };
+    // Reasoning that is signed is valid with the same tools only.
+    let is_frozen = deps.models.main.signs_prefix() && state.llm_calls > 0;
+    let is_same = is_frozen || texts == state.offered;
+    let noted = if is_same { SourceRecord::Same } else { SourceRecord::New(texts) };
     let is_adopted = cx.is_recorded_again() && deps.replay_tools == ReplayTools::Current;
     let noted = if is_adopted {
         // The tools of now become the recorded ones.
@@ -218,9 +231,10 @@ pub(super) async fn refreshed(
         SourceRecord::Same => (Some(by_name(&state.offered)), None),
         SourceRecord::New(texts) => (Some(by_name(&texts)), Some(texts)),
     };
-    if let Some(then) = then.filter(|then| *then != now && !cx.is_live()) {
+    if let Some(then) = then.filter(|then| *then != now) {
         match deps.replay_tools {
-            ReplayTools::Recorded => sourced = recorded(&then, &now, &sourced),
+            _ if cx.is_live() => sourced = recorded(&then, &now, &sourced, true),
+            ReplayTools::Recorded => sourced = recorded(&then, &now, &sourced, false),
             ReplayTools::Current => differ(ToolDifference::between(&then, &now), cx).await,
         }
     }
@@ -234,13 +248,14 @@ fn recorded(
     then: &BTreeMap<String, String>,
     now: &BTreeMap<String, String>,
     sourced: &ToolRegistry,
+    is_live: bool,
 ) -> ToolRegistry {
     let mut tools = ToolRegistry::new();
     for (name, text) in then {
         let tool = match sourced.get(name) {
             Some(tool) if now.get(name) == Some(text) => tool.clone(),
             now => match serde_json::from_str(text) {
-                Ok(recorded) => Arc::new(RecordedTool { recorded, now: now.cloned() }),
+                Ok(recorded) => Arc::new(RecordedTool { recorded, now: now.cloned(), is_live }),
                 Err(_) => continue,
             },
         };

@@ -5,7 +5,7 @@ use superstep_graph::{
     Cx,
     state::{Fingerprint, fingerprint},
 };
-use superstep_llm::{FinishReason, Message, ModelError, Request, Response, Usage};
+use superstep_llm::{ChatModel, FinishReason, Message, ModelError, Request, Response, Usage};
 
 use super::{attempts::ModelTokens, model_call::ModelCall};
 use crate::state::{HookFailure, ModelFailure, request_frame::Part};
@@ -27,6 +27,9 @@ pub(super) struct RecordedResponse {
     /// The estimated tokens of its text, if that is not stored because of the hooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) withheld: Option<u64>,
+    /// The provider refused the reasoning of earlier answers, and the request was sent without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) bare: bool,
     /// The time of the turn was nearly over, and the warning about it was emitted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) warned: bool,
@@ -103,14 +106,16 @@ impl End {
 }
 
 impl RecordedResponse {
-    pub(super) fn new(call: ModelCall, mut end: End, requests: u32, streamed: bool) -> Self {
+    pub(super) fn new(call: ModelCall, mut end: End, called: &dyn ChatModel, streamed: bool) -> Self {
+        let requests = call.sent();
         let is_stopped = matches!(end, End::Cancelled { .. } | End::OutOfTime { .. });
         let unreported = is_stopped && call.asked && call.attempts.current.is_none() && !call.is_waiting();
         if let End::Answered(answered) = &mut end {
             answered.usage = call.attempts.current;
         }
-        let tokens = call.attempts.into_tokens();
-        Self { end, requests, streamed, tokens, unreported, withheld: None, warned: false }
+        let bare = call.is_bare;
+        let tokens = call.attempts.into_tokens(called);
+        Self { end, requests, streamed, tokens, unreported, withheld: None, bare, warned: false }
     }
 
     pub(super) fn not_sent(failure: HookFailure) -> Self {
@@ -121,6 +126,7 @@ impl RecordedResponse {
             tokens: ModelTokens::default(),
             unreported: false,
             withheld: None,
+            bare: false,
             warned: false,
         }
     }

@@ -1,5 +1,7 @@
 //! The model's request.
 
+use std::borrow::Cow;
+
 use superstep_graph::Cx;
 use superstep_llm::{
     Message, Request,
@@ -36,12 +38,8 @@ pub(super) fn request(
     let finishing = Finishing::of(&deps.config, state);
     let (schema, mode) = (finishing.of_text(), finishing.mode());
     let Frame { system, tools } = Frame::of(deps, state);
-    // Without tools there is no finish tool either, so the reply has to be a text.
-    let instead =
-        schema.as_ref().filter(|_| mode == OutputMode::Tool && !call.tools).map(prompts::output_schema);
     let shown = Shown::new(&state.messages, view, deps.config.context.micro());
-    let hints = instead.as_deref().into_iter().chain(call.hints.iter().map(AsRef::as_ref));
-    let hints = hints.chain(state.hints.iter().map(String::as_str)).map(Message::synthetic);
+    let hints = hints(deps, state, call).into_iter().map(|hint| Message::synthetic(hint));
     let conversation = shown.messages().chain(new.iter().cloned());
     let mut messages = Vec::with_capacity(state.messages.len() + new.len() + AROUND);
     // `extend` would ask each part of the chain for each message.
@@ -51,11 +49,40 @@ pub(super) fn request(
     fit_media(&mut messages, deps.models.main.accepts(), &deps.config.media);
     Request {
         messages,
+        earlier_tools: if call.tools { ToolSpecs::default() } else { tools.clone() },
         tools: if call.tools { tools } else { ToolSpecs::default() },
         json_text: schema.is_some() && mode != OutputMode::Tool,
         output_schema: schema.filter(|_| mode == OutputMode::Native),
         ..Request::default()
     }
+}
+
+/// Returns the texts at the end of this request only. A model that signs what precedes its answers has none: see [`kept_hints`].
+pub(super) fn hints<'a>(
+    deps: &AgentDeps,
+    state: &'a AgentState,
+    call: &'a NextCall<'_>,
+) -> Vec<Cow<'a, str>> {
+    if call.keeps_hints { Vec::new() } else { all_hints(deps, state, call) }
+}
+
+/// Returns the hints as messages that stay in the conversation, since the reasoning of the answer is valid behind them only.
+pub(super) fn kept_hints(deps: &AgentDeps, state: &AgentState, call: &NextCall<'_>, cx: &Cx) -> Vec<Message> {
+    if !call.keeps_hints {
+        return Vec::new();
+    }
+    let hints = all_hints(deps, state, call).into_iter().enumerate();
+    hints.map(|(n, hint)| Message::synthetic(hint).with_id(cx.id(&format!("hint.{n}")))).collect()
+}
+
+fn all_hints<'a>(deps: &AgentDeps, state: &'a AgentState, call: &'a NextCall<'_>) -> Vec<Cow<'a, str>> {
+    let finishing = Finishing::of(&deps.config, state);
+    // Without tools there is no finish tool either, so the reply has to be a text.
+    let is_instead = finishing.mode() == OutputMode::Tool && !call.tools;
+    let schema = finishing.of_text().filter(|_| is_instead).map(|schema| prompts::output_schema(&schema));
+    let hints = call.hints.iter().map(|hint| Cow::Borrowed(&**hint));
+    let stored = state.hints.iter().map(|hint| Cow::Borrowed(&**hint));
+    schema.map(Cow::Owned).into_iter().chain(hints).chain(stored).collect()
 }
 
 /// Removes media that the model does not accept, or that exceed the request's limit.

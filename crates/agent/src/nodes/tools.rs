@@ -109,8 +109,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let usage: Vec<_> = answers.iter().filter_map(|answer| answer.done.usage).collect();
     if !usage.is_empty() {
         let all = usage.into_iter().fold(Usage::default(), |all, usage| all + usage);
-        let spent = answers.iter().flat_map(|answer| answer.done.usage_by_model.clone());
-        let spent = spent.filter(|(_, usage)| *usage != Usage::default()).collect();
+        let spent = answers.iter().flat_map(|answer| answer.done.spending()).collect();
         update = with_usage(update, state, round.deps.models.main.name(), all, spent);
     }
     let written = written(&*outer, &answers)?;

@@ -154,7 +154,7 @@ impl ReactConfig {
             truncate: Some(Truncate::chars(2_000, "[truncated {omitted} chars]")),
             // Its third layer is the truncation of results before they are stored.
             context: ContextConfig {
-                window: 131_072,
+                window: Some(131_072),
                 layers: vec![ContextLayer::consolidate(10), ContextLayer::Snip { keep_last: 4 }],
                 ..ContextConfig::default()
             },

@@ -11,6 +11,7 @@ use superstep_graph::{
 use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage, snapshots::FileChanges};
 
 use super::{
+    cost::ModelCost,
     hook_failure::HookFailure,
     outcome::{AgentOutcome, StopReason},
     parts::Parts,
@@ -80,6 +81,8 @@ pub struct AgentState {
     /// Tokens by model, once another model than the main one was called in this turn, also by sub-agents;
     /// empty before that. A sub-agent's turn always reports them.
     pub usage_by_model: BTreeMap<String, Usage>,
+    /// The estimated cost of this turn by model, also of sub-agents, where the prices are known; see [`AgentState::cost`].
+    pub estimated_cost: BTreeMap<String, ModelCost>,
     /// The name of the fallback model that gave this turn's last response; it is called first for the next
     /// one. Empty for the main model.
     // A return to the main model within the turn would wait for its retries before every call, and could send the
@@ -221,6 +224,9 @@ pub struct Metadata {
     /// Tokens by model, if another than the main one was called.
     #[serde(default, skip_serializing_if = "is_default")]
     pub usage_by_model: BTreeMap<String, Usage>,
+    /// The estimated cost by model, where the prices are known.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub estimated_cost: BTreeMap<String, ModelCost>,
     /// Calls of the model although it was offered no tools; never executed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ignored_tool_calls: Vec<ToolCall>,
@@ -251,6 +257,7 @@ impl AgentState {
             is_interrupted: false,
             model: self.model.clone(),
             usage_by_model: self.usage_by_model.clone(),
+            estimated_cost: self.estimated_cost.clone(),
             ignored_tool_calls: self.ignored_tool_calls.iter().cloned().collect(),
             over_context: self.context.over,
         }

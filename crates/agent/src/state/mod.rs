@@ -4,6 +4,7 @@
 
 pub(crate) mod agent_state;
 pub(crate) mod conversation;
+pub(crate) mod cost;
 pub(crate) mod has_agent;
 pub(crate) mod hook_failure;
 pub(crate) mod outcome;
@@ -16,6 +17,7 @@ pub use self::{
         AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure, Refusal, ToolCallRecord,
     },
     conversation::conversation,
+    cost::{ModelCost, TurnCost},
     hook_failure::HookFailure,
     outcome::{BudgetLimit, StopReason},
     parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus},

@@ -52,7 +52,13 @@ pub struct ContextView {
     /// Number of tokens of a request that the provider rejected as too long in this turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
-    /// The provider's error about that request.
+    /// Number of tokens of the last request whose answer filled the model's window. Later requests are smaller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub full: Option<u64>,
+    /// The newest message when the provider refused the reasoning of earlier answers: that of messages up to it is never sent again.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub bare_until: String,
+    /// The provider's error about the rejected request.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub refusal: String,
 }

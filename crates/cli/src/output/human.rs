@@ -223,6 +223,9 @@ fn note(event: &AgentEvent) -> Option<(Style, String)> {
         AgentEvent::ModelFallback { from, to, reason, .. } => {
             (BAD, format!("{from} failed: {reason}; calling {to}"))
         }
+        AgentEvent::ReasoningDropped { reason, .. } => {
+            (DIM, format!("reasoning of earlier answers is left out: {reason}"))
+        }
         AgentEvent::AttemptDiscarded { .. } => {
             (BAD, "the response was aborted, and its text so far is discarded".to_owned())
         }

@@ -16,6 +16,7 @@ use superstep_llm::{
     calls::{ReconcileFuture, Sequence},
     convert::IntoShared,
     media::Accepts,
+    models::ModelInfo,
 };
 
 use super::{CrashPoint, Sim};
@@ -77,6 +78,10 @@ impl ChatModel for FaultyModel {
 
     fn signs_prefix(&self) -> bool {
         self.model.signs_prefix()
+    }
+
+    fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+        self.model.info(name)
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {

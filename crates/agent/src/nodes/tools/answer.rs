@@ -15,7 +15,8 @@ use crate::{
     context::finish::Finished,
     deps::AgentDeps,
     events::emit,
-    state::{HookFailure, Part, ToolEvent},
+    nodes::attempts::Spending,
+    state::{HookFailure, ModelCost, Part, ToolEvent},
 };
 
 /// The result of a call for the model.
@@ -75,6 +76,8 @@ pub(super) struct CallResult {
     pub(super) usage: Option<Usage>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) usage_by_model: BTreeMap<String, Usage>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) estimated_cost: BTreeMap<String, ModelCost>,
     /// The parsed reply, if the call is one of the finish tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) finish: Option<Finish>,
@@ -94,6 +97,16 @@ impl CallResult {
     /// Returns the result of a call that was stopped while its tool waited for an answer.
     pub(super) fn unanswered() -> Self {
         Self { executed: true, ..Self::not_executed(prompts::UNANSWERED) }
+    }
+
+    /// Returns the tokens of a sub-agent by model, and their cost.
+    pub(super) fn spending(&self) -> impl Iterator<Item = Spending> {
+        let spent = self.usage_by_model.iter().filter(|(_, usage)| **usage != Usage::default());
+        spent.map(|(model, usage)| Spending {
+            model: model.clone(),
+            usage: *usage,
+            cost: self.estimated_cost.get(model).cloned(),
+        })
     }
 
     /// Replaces the result for the model. The effects of the call remain.

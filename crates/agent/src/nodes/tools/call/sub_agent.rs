@@ -1,7 +1,6 @@
 //! Calls of sub-agents: each is a nested run of another graph.
 
 use std::{
-    collections::BTreeMap,
     future::pending,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -11,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 use superstep_graph::{State, call::Seen, error::chain};
-use superstep_llm::{Message, Usage};
+use superstep_llm::Message;
 
 use super::Call;
 use crate::{
@@ -68,7 +67,7 @@ impl Call<'_> {
 /// The state of a running sub-agent.
 #[derive(Default)]
 struct Watched {
-    spent: Mutex<(Usage, BTreeMap<String, Usage>)>,
+    spent: Mutex<CallResult>,
     /// The call waits for an external answer.
     waits: AtomicBool,
 }
@@ -76,13 +75,13 @@ struct Watched {
 impl Watched {
     fn see(&self, seen: &Seen<'_, AgentState>) {
         match seen {
-            Seen::State(state) => *self.spent() = (state.usage, state.usage_by_model.clone()),
+            Seen::State(state) => *self.spent() = spent(state),
             Seen::Waits => self.waits.store(true, Ordering::Relaxed),
             _ => {}
         }
     }
 
-    fn spent(&self) -> MutexGuard<'_, (Usage, BTreeMap<String, Usage>)> {
+    fn spent(&self) -> MutexGuard<'_, CallResult> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,8 +95,18 @@ impl Watched {
 
     /// Returns the result of a call without a reply.
     fn done(&self, text: String) -> CallResult {
-        let (usage, usage_by_model) = std::mem::take(&mut *self.spent());
-        CallResult { usage: Some(usage), usage_by_model, ..CallResult::not_executed(text) }
+        let spent = std::mem::take(&mut *self.spent());
+        CallResult { result: text, usage: Some(spent.usage.unwrap_or_default()), ..spent }
+    }
+}
+
+/// Returns a result with the tokens and the cost of a sub-agent only.
+fn spent(state: &AgentState) -> CallResult {
+    CallResult {
+        usage: Some(state.usage),
+        usage_by_model: state.usage_by_model.clone(),
+        estimated_cost: state.estimated_cost.clone(),
+        ..CallResult::default()
     }
 }
 
@@ -107,8 +116,7 @@ fn reply(name: &str, state: AgentState) -> CallResult {
         state.outcome,
         Some(AgentOutcome::LlmError | AgentOutcome::HookFailed | AgentOutcome::ToolFailed)
     );
-    let text = if failed { prompts::failed(name, &state.final_reply) } else { state.final_reply };
-    let (usage, usage_by_model) = (Some(state.usage), state.usage_by_model);
-    let done = CallResult::not_executed(text);
-    CallResult { executed: true, returned: !failed, failed, usage, usage_by_model, ..done }
+    let spent = spent(&state);
+    let result = if failed { prompts::failed(name, &state.final_reply) } else { state.final_reply };
+    CallResult { executed: true, returned: !failed, failed, result, ..spent }
 }
