@@ -98,7 +98,7 @@ const FOLDERS: [(&str, &[&str]); 13] = [
             "facades",
         ],
     ),
-    ("llm", &["texts", "http", "messages", "tools", "tokens", "model", "text_calls", "openai"]),
+    ("llm", &["texts", "http", "messages", "tools", "tokens", "model", "text_calls", "openai", "responses"]),
     ("memory", &["said", "stored", "memory_tools", "files", "mem0", "history", "dream"]),
     ("tools", &["folders", "calculate", "web", "workspace", "shell", "snapshots", "all"]),
     (

@@ -34,7 +34,7 @@ pub mod guide;
 /// ```
 /// use superstep::prelude::*;
 /// ```
-/// Has the 42 names of most programs; the others are in the root, and in the modules by subject. A name of your own, or one that you
+/// Has the 43 names of most programs; the others are in the root, and in the modules by subject. A name of your own, or one that you
 /// import by name, takes precedence over one of the prelude.
 pub mod prelude {
     pub use superstep_graph::{
@@ -46,7 +46,7 @@ pub mod prelude {
     #[cfg(feature = "agent")]
     pub use superstep_agent::{Agent, AgentEvent, AgentOutcome, AgentState, Approval, ReactConfig, Reply};
     #[cfg(feature = "openai")]
-    pub use superstep_llm::OpenAiModel;
+    pub use superstep_llm::{OpenAiModel, ResponsesModel};
     #[cfg(feature = "agent")]
     pub use superstep_llm::{ChatModel, Message, Tool, ToolError, ToolSpec, tool};
     #[cfg(feature = "sqlite")]

@@ -21,8 +21,8 @@ const AGENT: &str = "Agent AgentBuilder AgentError AgentEvent AgentOutcome Agent
 
 /// The names at the root of `superstep-llm`.
 const LLM: &str = "ApiKey Assembler Behaviour ChatModel Delta FinishReason FnTool Message MessageData ModelError ModelErrorKind \
-    ModelRetry Named OpenAiConfig ModelConfigError OpenAiModel Request Response ResponseStream Role Subject Timeouts Tool ToolCall \
-    ToolCx ToolError ToolFuture ToolRegistry ToolReply ToolSpec Usage complete tool tool_fn \
+    ModelRetry Named OpenAiConfig ModelConfigError OpenAiModel Request Response ResponseStream ResponsesConfig ResponsesModel \
+    Role Subject Timeouts Tool ToolCall ToolCx ToolError ToolFuture ToolRegistry ToolReply ToolSpec Usage complete tool tool_fn \
     calls convert http limits media retries snapshots spill telemetry text timers tokens toolset variables wire";
 
 fn text(file: &str) -> String {

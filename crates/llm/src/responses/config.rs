@@ -31,7 +31,7 @@ pub struct ResponsesConfig {
     pub extra: BTreeMap<String, Value>,
     /// The timeouts.
     pub timeouts: Timeouts,
-    /// The bounds of an answer's size and time.
+    /// The bounds of an answer's size and time; by default, a line may have 4 MiB.
     pub limits: AnswerLimits,
 }
 
@@ -67,7 +67,8 @@ impl ResponsesConfig {
             accepts: Accepts::NOTHING,
             extra: BTreeMap::new(),
             timeouts: Timeouts::default(),
-            limits: AnswerLimits::default(),
+            // The last event has the whole answer again, with the instructions and the tools of the request.
+            limits: AnswerLimits { line_bytes: 4 * 1024 * 1024, ..AnswerLimits::default() },
         }
     }
 

@@ -146,7 +146,10 @@ fn conversation<'a>(
     let messages = &request.messages[..];
     let mut ids = wire_ids(messages, |byte| byte.is_ascii_graphic(), MAX_ID_LENGTH);
     let (instructions, rest) = match messages.split_first() {
-        Some((first, rest)) if first.role == Role::System => (Some(&*first.content), rest),
+        // An input must not be empty.
+        Some((first, rest)) if first.role == Role::System && !rest.is_empty() => {
+            (Some(&*first.content), rest)
+        }
         _ => (None, messages),
     };
     ids.drain(..messages.len() - rest.len());
@@ -168,10 +171,11 @@ fn conversation<'a>(
     (instructions, input, has_items)
 }
 
-/// Returns the key under which the provider caches the conversation: a hash of its first message of the user. Without an id in the
-/// request, that is what the requests of a thread have in common.
+/// Returns the key under which the provider caches the conversation: a hash of the first message of the user, or of the agent on the
+/// user's behalf. A request has no id of its thread, and this is what the requests of a thread have in common until it is compacted.
 fn cache_key(messages: &[Message]) -> Option<String> {
-    let first = messages.iter().find(|message| message.role == Role::User)?;
+    let mut questions = messages.iter().filter(|message| message.role == Role::User);
+    let first = questions.clone().find(|message| !message.synthetic).or_else(|| questions.next())?;
     Some(first.derived::<CacheKey>().0.clone())
 }
 

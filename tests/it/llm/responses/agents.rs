@@ -23,7 +23,14 @@ use superstep::{
     },
 };
 
-use super::{super::strict::Logged, GIF, KEY, served_as, types};
+use super::{
+    super::strict::{Logged, Strict},
+    GIF, KEY, served_as, types,
+};
+
+#[expect(dead_code, reason = "its `main` reads the environment")]
+#[path = "../../../../examples/responses.rs"]
+mod example;
 
 /// Two turns of an agent.
 struct Ran {
@@ -266,4 +273,23 @@ async fn the_reasoning_of_a_model_is_not_sent_to_its_fallback() {
     let models: Vec<_> = ran.log.iter().map(|line| line.body["model"].as_str().unwrap()).collect();
     assert_eq!(models[..3], ["m", "m", "m2"]);
     assert_eq!(types(&ran.log[2].body), ["message", "function_call", "function_call_output"]);
+}
+
+#[tokio::test]
+async fn the_example_reasons_and_calls_its_tool() {
+    let script = json!({"config": {"reasoning_model": true, "repeat_last": false}, "answers": [
+        {"out": [{"reasoning": "Hm"}, {"call": ["days_left", "{\"day\":61,\"year\":2028}"]}]},
+        {"out": [{"text": "305"}]},
+        {"out": [{"text": "305 as well"}]},
+    ]});
+    let Some(server) = Strict::start("responses", &script) else { return };
+    let config = ResponsesConfig::new(format!("{}/v1", server.origin()), "", "m");
+    let agent = example::agent(config).unwrap();
+    assert_eq!(example::ask(&agent, "How many days?").await.unwrap(), "305");
+    assert_eq!(example::ask(&agent, "And of 2029?").await.unwrap(), "305 as well");
+    let log = server.accepted();
+    assert_eq!(log[0].body["reasoning"], json!({"effort": "low", "summary": "auto"}));
+    assert_eq!(log[1].body["input"][3]["output"], "305");
+    assert_eq!(types(&log[2].body)[1], "reasoning");
+    assert_eq!(log[0].headers.get("authorization"), None);
 }
