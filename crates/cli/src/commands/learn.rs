@@ -98,14 +98,14 @@ impl Server {
             Err(unreachable) => problem = Some(unreachable),
         }
         type Reads = fn(&mut ModelInfo, &Value);
-        let native = base_url.strip_suffix("/openai").unwrap_or(base_url);
-        let places: [(String, Reads); 4] = [
-            (format!("{base_url}/models/{model}"), of_model),
-            (format!("{native}/models/{model}"), of_model),
+        // Gemini has its limits beside the compatible interface.
+        let native = base_url.strip_suffix("/openai");
+        let own = |root: &str| (format!("{root}/models/{model}"), of_model as Reads);
+        let rest: [(String, Reads); 2] = [
             (format!("{root}/props"), of_props),
             (format!("{root}/api/v1/models"), of_lm_studio),
         ];
-        for (address, read) in places {
+        for (address, read) in [own(base_url)].into_iter().chain(native.map(own)).chain(rest) {
             if learned.window.is_some() {
                 return Ok(learned);
             }
