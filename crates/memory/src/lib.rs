@@ -31,4 +31,4 @@ pub use mem0::client::Mem0;
 #[cfg(feature = "mem0")]
 pub use mem0::config::{Mem0Config, Mem0ConfigError, Mem0Form};
 pub use memory_tools::memory_tools;
-pub use stored::StoreMemory;
+pub use stored::{MIN_COSINE, StoreMemory};
