@@ -74,7 +74,7 @@ pub mod convert {
 pub mod retries {
     pub use crate::model::{
         retry::{Jitter, JitterSource, RetryClass, seeded_jitter},
-        retrying::Retrying,
+        retrying::{Retrying, retried},
     };
 }
 

@@ -4,6 +4,8 @@
 
 #[cfg(feature = "dream")]
 mod dream;
+#[cfg(feature = "openai")]
+mod embeddings;
 mod entry_texts;
 mod files;
 mod history;
@@ -22,6 +24,8 @@ pub use dream::dreams::{Dream, DreamError, DreamResult, Dreams};
 pub use dream::events::{DreamEnd, DreamEvent};
 #[cfg(feature = "dream")]
 pub use dream::state::{DreamState, DreamStateUpdate};
+#[cfg(feature = "openai")]
+pub use embeddings::openai::{EmbeddingsConfig, OpenAiEmbeddings};
 pub use entry_texts::MAX_MEMORY_CHARS;
 pub use files::memory_files::MemoryFiles;
 pub use history::file::{HistoryPlace, Unread};

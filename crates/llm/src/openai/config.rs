@@ -35,6 +35,20 @@ impl OpenAiConfig {
         let (timeouts, limits) = (Timeouts::default(), AnswerLimits::default());
         Self { base_url: base_url.into(), api_key: api_key.into(), wire, timeouts, limits }
     }
+
+    /// Creates the settings of `model` with the key `OPENAI_API_KEY` on the server `OPENAI_BASE_URL`, by default OpenAI's.
+    ///
+    /// # Errors
+    /// [`OpenAiConfigError::NotSet`] if neither is set.
+    pub fn from_env(model: impl Into<String>) -> Result<Self, OpenAiConfigError> {
+        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let (url, key) = (set("OPENAI_BASE_URL"), set("OPENAI_API_KEY"));
+        if url.is_none() && key.is_none() {
+            return Err(OpenAiConfigError::NotSet);
+        }
+        let url = url.unwrap_or_else(|| "https://api.openai.com/v1".to_owned());
+        Ok(Self::new(url, key.unwrap_or_default(), model))
+    }
 }
 
 /// The maximum silence of a server.
@@ -85,7 +99,7 @@ pub enum OpenAiConfigError {
         /// The name of the field.
         field: String,
     },
-    /// [`OpenAiModel::from_env`](crate::OpenAiModel::from_env) found neither a key nor a server.
+    /// [`OpenAiConfig::from_env`] found neither a key nor a server.
     #[error("neither `OPENAI_API_KEY` nor `OPENAI_BASE_URL` is set; a local server needs only its address")]
     NotSet,
     /// The HTTP client cannot be created.

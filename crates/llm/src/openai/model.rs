@@ -80,13 +80,7 @@ impl OpenAiModel {
     /// # Errors
     /// [`OpenAiConfigError`] if neither is set, or one of them is invalid.
     pub fn from_env(model: impl Into<String>) -> Result<Self, OpenAiConfigError> {
-        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let (url, key) = (set("OPENAI_BASE_URL"), set("OPENAI_API_KEY"));
-        if url.is_none() && key.is_none() {
-            return Err(OpenAiConfigError::NotSet);
-        }
-        let url = url.unwrap_or_else(|| "https://api.openai.com/v1".to_owned());
-        Self::new(OpenAiConfig::new(url, key.unwrap_or_default(), model))
+        Self::new(OpenAiConfig::from_env(model)?)
     }
 
     /// Validates `config` and creates the client, without connecting.
