@@ -62,7 +62,7 @@ const ROOMS: [(&str, &[&str]); 19] = [
 ];
 
 /// The dependencies that only certain crates may have.
-const SECRETS: [(&str, &[&str]); 10] = [
+const SECRETS: [(&str, &[&str]); 11] = [
     ("async-openai", &["superstep-llm"]),
     ("rusqlite", &["superstep-sqlite"]),
     ("tokio-postgres", &["superstep-postgres"]),
@@ -72,6 +72,7 @@ const SECRETS: [(&str, &[&str]); 10] = [
     ("petgraph", &["superstep-engine"]),
     ("rpds", &["superstep-state"]),
     ("rmcp", &["superstep-mcp"]),
+    ("tokenizers", &["superstep-memory"]),
     ("opentelemetry_sdk", &["superstep-telemetry"]),
 ];
 
@@ -99,7 +100,7 @@ const FOLDERS: [(&str, &[&str]); 13] = [
         ],
     ),
     ("llm", &["texts", "http", "messages", "tools", "tokens", "model", "text_calls", "openai"]),
-    ("memory", &["said", "stored", "memory_tools", "files", "mem0", "history", "dream"]),
+    ("memory", &["said", "stored", "memory_tools", "embeddings", "files", "mem0", "history", "dream"]),
     ("tools", &["folders", "calculate", "web", "workspace", "shell", "snapshots", "all"]),
     (
         "testing",

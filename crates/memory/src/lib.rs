@@ -4,7 +4,7 @@
 
 #[cfg(feature = "dream")]
 mod dream;
-#[cfg(feature = "openai")]
+#[cfg(any(feature = "model2vec", feature = "openai"))]
 mod embeddings;
 mod entry_texts;
 mod files;
@@ -24,6 +24,8 @@ pub use dream::dreams::{Dream, DreamError, DreamResult, Dreams};
 pub use dream::events::{DreamEnd, DreamEvent};
 #[cfg(feature = "dream")]
 pub use dream::state::{DreamState, DreamStateUpdate};
+#[cfg(feature = "model2vec")]
+pub use embeddings::model2vec::{Model2Vec, Model2VecError};
 #[cfg(feature = "openai")]
 pub use embeddings::openai::{EmbeddingsConfig, OpenAiEmbeddings};
 pub use entry_texts::MAX_MEMORY_CHARS;

@@ -2,5 +2,7 @@
 
 #[cfg(feature = "openai")]
 mod answer;
+#[cfg(feature = "model2vec")]
+pub(crate) mod model2vec;
 #[cfg(feature = "openai")]
 pub(crate) mod openai;
