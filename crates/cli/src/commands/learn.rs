@@ -101,10 +101,8 @@ impl Server {
         // Gemini has its limits beside the compatible interface.
         let native = base_url.strip_suffix("/openai");
         let own = |root: &str| (format!("{root}/models/{model}"), of_model as Reads);
-        let rest: [(String, Reads); 2] = [
-            (format!("{root}/props"), of_props),
-            (format!("{root}/api/v1/models"), of_lm_studio),
-        ];
+        let rest: [(String, Reads); 2] =
+            [(format!("{root}/props"), of_props), (format!("{root}/api/v1/models"), of_lm_studio)];
         for (address, read) in [own(base_url)].into_iter().chain(native.map(own)).chain(rest) {
             if learned.window.is_some() {
                 return Ok(learned);
