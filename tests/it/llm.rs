@@ -4,6 +4,7 @@ mod bodies;
 mod hostile;
 mod openai;
 mod openai_faults;
+mod responses;
 mod retry;
 mod servers;
 pub(crate) mod strict;
