@@ -35,6 +35,7 @@ mod machines;
 mod mcp;
 mod mem0;
 mod memory;
+mod model_table;
 mod models;
 mod modes;
 #[cfg(unix)]

@@ -104,6 +104,7 @@ impl Place {
             .env_remove("TRACEPARENT")
             .env("SUPERSTEP_LOCAL_SERVERS", "")
             .env("SUPERSTEP_STATE_DIR", self.state_folder())
+            .env("XDG_CONFIG_HOME", self.beside("config"))
             .env("NO_PROXY", "*")
             .stdin(Stdio::null())
             .kill_on_drop(true);

@@ -1,5 +1,6 @@
 //! The contracts of a model on the wire, and of the retry layer around any model.
 
+mod anthropic;
 mod bodies;
 mod hostile;
 mod openai;

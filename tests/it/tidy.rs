@@ -62,7 +62,7 @@ const ROOMS: [(&str, &[&str]); 19] = [
 ];
 
 /// The dependencies that only certain crates may have.
-const SECRETS: [(&str, &[&str]); 10] = [
+const SECRETS: [(&str, &[&str]); 11] = [
     ("async-openai", &["superstep-llm"]),
     ("rusqlite", &["superstep-sqlite"]),
     ("tokio-postgres", &["superstep-postgres"]),
@@ -72,6 +72,7 @@ const SECRETS: [(&str, &[&str]); 10] = [
     ("petgraph", &["superstep-engine"]),
     ("rpds", &["superstep-state"]),
     ("rmcp", &["superstep-mcp"]),
+    ("tokenizers", &["superstep-memory"]),
     ("opentelemetry_sdk", &["superstep-telemetry"]),
 ];
 
@@ -98,8 +99,8 @@ const FOLDERS: [(&str, &[&str]); 13] = [
             "facades",
         ],
     ),
-    ("llm", &["texts", "http", "messages", "tools", "tokens", "model", "text_calls", "openai", "responses"]),
-    ("memory", &["said", "stored", "memory_tools", "files", "mem0", "history", "dream"]),
+    ("llm", &["texts", "http", "messages", "models", "tools", "tokens", "model", "text_calls", "exchange", "openai", "responses", "anthropic"]),
+    ("memory", &["said", "stored", "memory_tools", "embeddings", "files", "mem0", "history", "dream"]),
     ("tools", &["folders", "calculate", "web", "workspace", "shell", "snapshots", "all"]),
     (
         "testing",

@@ -48,6 +48,7 @@ pub mod internal {
         heads::Heads,
         history::{has_input, input_ids, input_metadata},
         ids::SEPARATOR,
+        store::hybrid::{candidates, fused},
         store::meaning::{vector_bytes, vector_of},
         store::scan::{Scanned, scan},
         store::words::{Candidate, best, ranked},

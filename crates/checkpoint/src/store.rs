@@ -4,6 +4,7 @@
 
 mod error;
 mod filter;
+pub(crate) mod hybrid;
 pub(crate) mod meaning;
 mod memory;
 mod namespace;
@@ -42,7 +43,8 @@ pub use self::{
 ///   with every `put` by at least a millisecond, so that it distinguishes two versions.
 /// - An expired item is never returned, counted or listed, even before [`sweep`](Self::sweep) removes it.
 /// - Results are ordered: without a query by namespace and key, with one by score and then by namespace and
-///   key. Namespaces are ordered as their labels joined with `.` are.
+///   key; of equal scores of a [hybrid](Query::Hybrid) query the item nearer in meaning is first. Namespaces
+///   are ordered as their labels joined with `.` are.
 /// - [`superstep_testing`](https://docs.rs/superstep-testing) has the conformance suite for implementations.
 ///
 /// # Example
@@ -299,7 +301,7 @@ pub struct Search {
 }
 
 /// A query.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Query {
     /// Items with at least one of the words in this text. Any text is valid; it has no operators.
     ///
@@ -314,6 +316,17 @@ pub enum Query {
     /// The score is the cosine between the two, from -1 to 1. Items that were put with another model, or
     /// without one, are left out.
     Meaning(String),
+    /// Items with at least one of the words in this text, and items whose meaning is near it, ranked by both.
+    ///
+    /// The score is the sum of `1 / (60 + rank)`, over the ranks by words and by meaning that an item has
+    /// among the first [`MAX_CANDIDATES`]. Of equal scores the item nearer in meaning is first. A store
+    /// without an [`Embed`] ranks by words alone, as for [`Query::Words`].
+    Hybrid {
+        /// The text; a blank one finds no item.
+        text: String,
+        /// The minimum cosine, from -1 to 1, of an item that is found by its meaning.
+        at_least: f64,
+    },
 }
 
 impl Search {
@@ -337,6 +350,12 @@ impl Search {
     #[must_use]
     pub fn meaning(self, text: impl Into<String>) -> Self {
         Self { query: Some(Query::Meaning(text.into())), ..self }
+    }
+
+    /// Sets a query that ranks by the words of this text and by its meaning, however far.
+    #[must_use]
+    pub fn hybrid(self, text: impl Into<String>) -> Self {
+        Self { query: Some(Query::Hybrid { text: text.into(), at_least: -1.0 }), ..self }
     }
 }
 

@@ -208,7 +208,8 @@ def main(wheel, today):
         if provider and is_current(key, entry, day):
             models.setdefault(key.removeprefix(provider[0]), facts(key, entry, day))
     source = f"litellm {Path(wheel).name.split('-')[1]}"
-    print(f"# Made by make.py from {source} (MIT), cross-checked with genai-prices {version('genai-prices')} (MIT).")
+    print(f"# Made by make.py from {source}, Copyright (c) 2023 Berri AI, under the MIT License, whose text is in LICENSE-MIT;")
+    print(f"# cross-checked with genai-prices {version('genai-prices')}.")
     print("# Prices in $ per million tokens. `window` is the maximum input where a provider has one.")
     aliases = {}
     for name, found in models.items():

@@ -13,6 +13,8 @@ mod anthropic;
 mod chain;
 mod derived;
 mod error;
+#[cfg(feature = "openai")]
+mod exchange;
 pub mod http;
 mod messages;
 mod model;
@@ -33,6 +35,8 @@ pub use anthropic::{
     model::AnthropicModel,
 };
 pub use error::{ModelError, ModelErrorKind};
+#[cfg(feature = "openai")]
+pub use exchange::config::{ModelConfigError, Timeouts};
 pub use http::api_key::ApiKey;
 pub use messages::{
     media,
@@ -46,10 +50,7 @@ pub use model::{
     timers,
 };
 #[cfg(feature = "openai")]
-pub use openai::{
-    config::{ModelConfigError, OpenAiConfig, Timeouts},
-    model::OpenAiModel,
-};
+pub use openai::{config::OpenAiConfig, model::OpenAiModel};
 #[cfg(feature = "openai")]
 pub use responses::{config::ResponsesConfig, model::ResponsesModel};
 pub use superstep_macros::tool;
@@ -86,7 +87,7 @@ pub mod convert {
 pub mod retries {
     pub use crate::model::{
         retry::{Jitter, JitterSource, RetryClass, seeded_jitter},
-        retrying::Retrying,
+        retrying::{Retrying, retried},
     };
 }
 

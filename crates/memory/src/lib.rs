@@ -4,6 +4,8 @@
 
 #[cfg(feature = "dream")]
 mod dream;
+#[cfg(any(feature = "model2vec", feature = "openai"))]
+mod embeddings;
 mod entry_texts;
 mod files;
 mod history;
@@ -22,6 +24,10 @@ pub use dream::dreams::{Dream, DreamError, DreamResult, Dreams};
 pub use dream::events::{DreamEnd, DreamEvent};
 #[cfg(feature = "dream")]
 pub use dream::state::{DreamState, DreamStateUpdate};
+#[cfg(feature = "model2vec")]
+pub use embeddings::model2vec::{Model2Vec, Model2VecError};
+#[cfg(feature = "openai")]
+pub use embeddings::openai::{EmbeddingsConfig, OpenAiEmbeddings};
 pub use entry_texts::MAX_MEMORY_CHARS;
 pub use files::memory_files::MemoryFiles;
 pub use history::file::{HistoryPlace, Unread};
@@ -31,4 +37,4 @@ pub use mem0::client::Mem0;
 #[cfg(feature = "mem0")]
 pub use mem0::config::{Mem0Config, Mem0ConfigError, Mem0Form};
 pub use memory_tools::memory_tools;
-pub use stored::StoreMemory;
+pub use stored::{MIN_COSINE, StoreMemory};

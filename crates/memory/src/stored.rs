@@ -20,8 +20,15 @@ const ROOT: &str = "memory";
 /// The field of an item that contains the text of an entry. A promise, as is the namespace of a user.
 const TEXT: &str = "text";
 
+/// The default minimum cosine of an entry that is found by its meaning alone.
+///
+/// Unrelated texts are below it in most models of sentences; models whose vectors all point in one direction
+/// need a higher one.
+pub const MIN_COSINE: f64 = 0.3;
+
 /// Stores memories in a [`Store`], separate for each user. `SqliteStore` stores them in a database and
-/// searches words with FTS5.
+/// searches words with FTS5. If the store has an [`Embed`](superstep_graph::store::Embed), entries are found
+/// by meaning as well: see [`Query::Hybrid`].
 ///
 /// Each message is an entry, verbatim, under the key with which it was first added. Adding it twice, also
 /// under another key, stores one entry; only two programs that add a text at the same moment store two. The
@@ -48,15 +55,15 @@ const TEXT: &str = "text";
 pub struct StoreMemory {
     store: Arc<dyn Store>,
     root: Namespace,
-    /// Minimum score of a semantic search; `None` for a search by words.
-    meant: Option<f64>,
+    /// Minimum cosine of an entry that is found by its meaning.
+    at_least: f64,
 }
 
 impl StoreMemory {
-    /// Creates a memory that is searched by words.
+    /// Creates a memory in this store.
     pub fn new(store: impl IntoShared<dyn Store>) -> Self {
         let root = Namespace::new([ROOT]).expect("the label is not empty, has no dot and is not reserved");
-        Self { store: store.into_shared(), root, meant: None }
+        Self { store: store.into_shared(), root, at_least: MIN_COSINE }
     }
 
     /// Places the users' namespaces below this one instead of `memory`.
@@ -65,11 +72,11 @@ impl StoreMemory {
         Self { root, ..self }
     }
 
-    /// Searches entries by meaning, for which the store needs an [`Embed`](superstep_graph::store::Embed);
-    /// returns those whose score, from -1 to 1, is at least `at_least`.
+    /// Sets the minimum cosine, from -1 to 1, of an entry that has none of the words of a query; [`MIN_COSINE`]
+    /// by default.
     #[must_use]
-    pub fn by_meaning(self, at_least: f64) -> Self {
-        Self { meant: Some(at_least), ..self }
+    pub fn min_cosine(self, at_least: f64) -> Self {
+        Self { at_least, ..self }
     }
 
     fn namespace(&self, user_id: &str) -> Result<Namespace, MemoryError> {
@@ -123,16 +130,9 @@ impl LongTermMemory for StoreMemory {
         limit: usize,
     ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
         Box::pin(async move {
-            let query = match self.meant {
-                Some(_) if query.trim().is_empty() => return Ok(Vec::new()),
-                Some(_) => Query::Meaning(query.to_owned()),
-                None => Query::Words(query.to_owned()),
-            };
-            let search = Search { limit, query: Some(query), ..Search::within(&self.namespace(user_id)?) };
-            let mut found = self.found(search).await?;
-            let least = self.meant.unwrap_or(f64::NEG_INFINITY);
-            found.retain(|entry| entry.score.is_some_and(|score| score >= least));
-            Ok(found)
+            let query = Query::Hybrid { text: query.to_owned(), at_least: self.at_least };
+            let within = Search::within(&self.namespace(user_id)?);
+            self.found(Search { limit, query: Some(query), ..within }).await
         })
     }
 
@@ -155,8 +155,8 @@ impl LongTermMemory for StoreMemory {
 
 impl fmt::Debug for StoreMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { root, meant, .. } = self;
-        f.debug_struct("StoreMemory").field("root", root).field("meant", meant).finish_non_exhaustive()
+        let Self { root, at_least, .. } = self;
+        f.debug_struct("StoreMemory").field("root", root).field("at_least", at_least).finish_non_exhaustive()
     }
 }
 
@@ -245,14 +245,14 @@ mod tests {
     #[tokio::test]
     async fn entries_are_found_by_their_meaning_if_it_is_near_enough() {
         let store = StoreOptions::new().embed(Vowels);
-        let memory = StoreMemory::new(Arc::new(MemoryStore::with(store))).by_meaning(0.9);
+        let memory = StoreMemory::new(Arc::new(MemoryStore::with(store))).min_cosine(0.9);
         memory.add(vec![Message::user("green tree"), Message::user("old dog")], "u", "k").await.unwrap();
-        let found = memory.search("eel", "u", 5).await.unwrap();
-        assert_eq!(found.iter().map(|entry| &*entry.text).collect::<Vec<_>>(), ["green tree"]);
-        assert!(memory.search(" ", "u", 5).await.unwrap().is_empty());
-
-        let blind = StoreMemory::new(Arc::new(MemoryStore::new())).by_meaning(0.9);
-        let error = blind.search("eel", "u", 5).await.unwrap_err().to_string();
-        assert!(error.starts_with("SS307: the store has no embedding model"), "{error}");
+        let texts = async |query: &str| {
+            let found = memory.search(query, "u", 5).await.unwrap();
+            found.into_iter().map(|entry| entry.text).collect::<Vec<_>>()
+        };
+        assert_eq!(texts("eel").await, ["green tree"]);
+        assert_eq!(texts("dog eeel").await, ["green tree", "old dog"]);
+        assert!(texts(" ").await.is_empty());
     }
 }

@@ -405,7 +405,7 @@ impl SealedStore {
         }
         items.sort_by(|a, b| a.place.cmp(&b.place));
         let words = match &query {
-            Some(ReadyQuery::Words(_)) => words_of(&items).await?,
+            Some(ReadyQuery::Words(_) | ReadyQuery::Hybrid { .. }) => words_of(&items).await?,
             _ => vec![Words::default(); items.len()],
         };
         let mut by_time: Vec<usize> = (0..items.len()).collect();

@@ -100,16 +100,24 @@ impl SqliteStore {
     /// # Errors
     /// See [`open`](Self::open); also if the file does not exist.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_read_only_with(path, StoreOptions::default())
+    }
+
+    /// Opens like [`open_read_only`](Self::open_read_only), with options.
+    ///
+    /// # Errors
+    /// Those of [`open_read_only`](Self::open_read_only).
+    pub fn open_read_only_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self, StoreError> {
         if open::is_memory(path.as_ref()) {
-            return Self::in_memory();
+            return Self::in_memory_with(options);
         }
-        let options = SqliteOptions::default();
-        let (mut connection, file) = open::for_reading(path.as_ref(), &options)?;
+        let sqlite = SqliteOptions::default();
+        let (mut connection, file) = open::for_reading(path.as_ref(), &sqlite)?;
         let place = Location::ReadOnly(file);
         if !tables::are_made(&connection, &place)? {
-            connection = open::copy(&connection, &place, &options)?;
+            connection = open::copy(&connection, &place, &sqlite)?;
         }
-        Self::start(connection, place, &options, StoreOptions::default())
+        Self::start(connection, place, &sqlite, options)
     }
 
     /// Opens a store in memory.

@@ -45,10 +45,10 @@ pub mod prelude {
 
     #[cfg(feature = "agent")]
     pub use superstep_agent::{Agent, AgentEvent, AgentOutcome, AgentState, Approval, ReactConfig, Reply};
-    #[cfg(feature = "openai")]
-    pub use superstep_llm::{OpenAiModel, ResponsesModel};
     #[cfg(feature = "agent")]
     pub use superstep_llm::{ChatModel, Message, Tool, ToolError, ToolSpec, tool};
+    #[cfg(feature = "openai")]
+    pub use superstep_llm::{OpenAiModel, ResponsesModel};
     #[cfg(feature = "sqlite")]
     pub use superstep_sqlite::SqliteCheckpointer;
 }

@@ -15,6 +15,7 @@ use serde_json::Value;
 use superstep_llm::{
     ChatModel, Delta, ModelError, ModelErrorKind, Request, ResponseStream, Role,
     media::Accepts,
+    models::ModelInfo,
     wire::{ChunkReader, WireConfig},
 };
 use tokio::time::Instant;
@@ -35,6 +36,7 @@ use crate::{
 pub struct ScriptedModel {
     started: Instant,
     accepts: Accepts,
+    info: Option<Arc<ModelInfo>>,
     /// The answer to a request, in place of the script.
     answer: Option<AnswerFn>,
     progress: Arc<Mutex<Progress>>,
@@ -91,13 +93,19 @@ impl ScriptedModel {
 
     fn of(progress: Progress) -> Self {
         let (started, progress) = (Instant::now(), Arc::new(Mutex::new(progress)));
-        Self { started, accepts: Accepts::NOTHING, answer: None, progress, state: Arc::default() }
+        Self { started, accepts: Accepts::NOTHING, info: None, answer: None, progress, state: Arc::default() }
     }
 
     /// Sets the accepted media types.
     #[must_use]
     pub fn accepting(self, accepts: Accepts) -> Self {
         Self { accepts, ..self }
+    }
+
+    /// Sets the known facts, such as the window and the prices.
+    #[must_use]
+    pub fn knowing(self, info: ModelInfo) -> Self {
+        Self { info: Some(Arc::new(info)), ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -181,6 +189,10 @@ impl ChatModel for ScriptedModel {
 
     fn accepts(&self) -> Accepts {
         self.accepts
+    }
+
+    fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+        self.info.as_ref().filter(|_| name == self.name())
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {

@@ -2,9 +2,18 @@
 
 use std::time::Duration;
 
-use superstep::agent::{
-    Agent, AgentError, AgentOutcome, Approval, ReactConfig,
-    config::{Budget, Cost, PermissionRule, Permit, ToolMode},
+use serde_json::{Value, json};
+use superstep::{
+    agent::{
+        Agent, AgentError, AgentOutcome, Approval, ReactConfig,
+        config::{Budget, Cost, PermissionRule, Permit, ToolMode},
+        state::TurnCost,
+    },
+    llm::{
+        ToolCx, ToolSpec,
+        models::{ModelTable, NanoDollars},
+        tool_fn,
+    },
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, http, txt},
@@ -217,10 +226,44 @@ fn money_needs_prices() {
     let refused = Agent::builder(model).config(config).build().err().unwrap();
     assert!(matches!(refused, AgentError::UnknownPrice), "{refused}");
 
+    let cost = Cost { max: 1.0, per_million_input: None, per_million_output: None };
+    let config =
+        ReactConfig { budget: Budget { cost: Some(cost), ..Budget::default() }, ..ReactConfig::default() };
+    let refused = Agent::builder(ScriptedModel::new(Script::new([]))).config(config).build().err().unwrap();
+    assert!(matches!(refused, AgentError::UnknownPrice), "the model's are unknown: {refused}");
+
     let cost = Cost { max: 1.0, per_million_input: Some(10_000.0), per_million_output: Some(20_000.0) };
     let budget = Budget { cost: Some(cost), reserve_final: false, ..Budget::default() };
     let ran = with(budget, [echo("c1", "1", (60, 20))]).play();
     assert_eq!((ran.state().stop_reason.as_str(), ran.kit.n("echo")), ("budget_cost", 0));
+}
+
+#[tokio::test]
+async fn known_prices_make_the_cost_of_a_turn_and_its_limit() {
+    let table = "[[model]]\nid = \"scripted\"\nas_of = \"2026-11-28\"\n\
+                 price = { input = \"1000\", output = \"5000\", above = [{ tokens = 50, input = \"2000\" }] }";
+    let table = ModelTable::parse(table).unwrap();
+    let info = table.find("scripted").unwrap();
+    let ask = async |max: f64| {
+        let answers =
+            [echo("c1", "1", (40, 10)), Answer::stream().text(["done"]).end("stop").usage(60, 10).done()];
+        let model = ScriptedModel::new(Script::new(answers)).knowing((**info).clone());
+        let cost = Cost { max, per_million_input: None, per_million_output: None };
+        let budget = Budget { cost: Some(cost), reserve_final: false, ..Budget::default() };
+        let parameters = json!({ "type": "object" });
+        let spec = ToolSpec { name: "echo".into(), description: "Echoes.".into(), parameters };
+        let agent =
+            Agent::builder(model).tool(tool_fn(spec, |_: Value, _: ToolCx| async { Ok("1".to_owned()) }));
+        let config = ReactConfig { budget, permissions: Vec::new(), ..ReactConfig::default() };
+        agent.config(config).approve_all().build().unwrap().ask("hi").await.unwrap()
+    };
+    // 40 * 1000 + 10 * 5000 millionths of a dollar, then 60 * 2000 + 10 * 5000.
+    let reply = ask(1.0).await;
+    let cost = TurnCost { nano_dollars: NanoDollars(260_000_000), incomplete: false };
+    assert_eq!((reply.outcome, reply.estimated_cost), (AgentOutcome::Completed, Some(cost)));
+    assert_eq!(reply.metadata.estimated_cost["scripted"].as_of, "2026-11-28");
+    let reply = ask(0.09).await;
+    assert_eq!((reply.outcome, reply.metadata.stop_reason.as_str()), (AgentOutcome::Budget, "budget_cost"));
 }
 
 #[test]

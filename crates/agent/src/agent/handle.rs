@@ -59,7 +59,7 @@ pub struct Reply {
     pub usage: Usage,
     /// The estimated cost of the turn; `None` if no price is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cost: Option<TurnCost>,
+    pub estimated_cost: Option<TurnCost>,
     /// The last checkpoint; `None` without a checkpointer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointId>,
@@ -99,7 +99,7 @@ impl<S: HasAgent> From<Outcome<S>> for Reply {
         let state = end.state.into_agent();
         // An unfinished turn has a summary, too.
         let metadata = if state.outcome.is_some() { state.metadata.clone() } else { state.summary() };
-        let cost = state.cost().filter(|_| !state.estimated_cost.is_empty());
+        let estimated_cost = state.cost().filter(|_| !state.estimated_cost.is_empty());
         let AgentState { final_reply: text, output, outcome, usage, .. } = state;
         let (checkpoint, interrupts) = (end.checkpoint, end.interrupts);
         let outcome = match (end.status, outcome) {
@@ -109,7 +109,7 @@ impl<S: HasAgent> From<Outcome<S>> for Reply {
             _ if !interrupts.is_empty() => AgentOutcome::AwaitingAnswer,
             _ => AgentOutcome::Stopped,
         };
-        Self { text, output, metadata, outcome, usage, cost, checkpoint, interrupts }
+        Self { text, output, metadata, outcome, usage, estimated_cost, checkpoint, interrupts }
     }
 }
 

@@ -158,6 +158,15 @@ pub enum ReadyQuery {
     Words(Vec<String>),
     /// The embedding of the query's text.
     Meaning(Vector),
+    /// Both, for two rankings that become one.
+    Hybrid {
+        /// Different words, in lower case.
+        terms: Vec<String>,
+        /// The embedding of the query's text.
+        meant: Vector,
+        /// The minimum cosine of an item that is found by its meaning.
+        at_least: f64,
+    },
 }
 
 impl StoreOptions {
@@ -200,6 +209,10 @@ impl StoreOptions {
             Operation::Search(Search { query: Some(Query::Meaning(text)), .. }) => {
                 Text { plain: String::new(), embed: Some(text.clone()) }
             }
+            Operation::Search(Search { query: Some(Query::Hybrid { text, .. }), .. }) => {
+                let embed = self.embed.is_some() && !text.trim().is_empty();
+                Text { plain: String::new(), embed: embed.then(|| text.clone()) }
+            }
             _ => Text { plain: String::new(), embed: None },
         }
     }
@@ -223,6 +236,10 @@ impl StoreOptions {
                     None => None,
                     Some(Query::Words(text)) => Some(ReadyQuery::Words(terms(text))),
                     Some(Query::Meaning(_)) => vector.map(ReadyQuery::Meaning),
+                    Some(Query::Hybrid { text, at_least }) => Some(match vector {
+                        Some(meant) => ReadyQuery::Hybrid { terms: terms(text), meant, at_least: *at_least },
+                        None => ReadyQuery::Words(terms(text)),
+                    }),
                 };
                 let refresh = search.refresh.unwrap_or(self.refresh_on_read);
                 Step::Search { search, query, refresh }

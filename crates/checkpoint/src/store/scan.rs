@@ -5,7 +5,9 @@
 use serde_json::Value;
 
 use super::{
-    Namespace, ReadyQuery, Scope, Search, Vector, Words, bm25, finding, having, words::MAX_CANDIDATES,
+    Namespace, ReadyQuery, Scope, Search, Vector, Words, bm25, finding, having,
+    hybrid::{candidates, fused},
+    words::MAX_CANDIDATES,
 };
 
 /// The place of an item.
@@ -39,6 +41,15 @@ pub fn scan<'a>(
             .filter(fits)
             .filter_map(|item| Some((Some(item.vector?.cosine(&meant)?), item.place)))
             .collect(),
+        Some(ReadyQuery::Hybrid { terms, meant, at_least }) => {
+            let (items, all) = (items.collect::<Vec<_>>(), candidates(search));
+            let [words, meaning] = [ReadyQuery::Words(terms), ReadyQuery::Meaning(meant)].map(|query| {
+                let hits = scan(items.iter().copied(), &all, Some(query));
+                hits.into_iter().map(|(score, place)| (place, score)).collect()
+            });
+            let page = fused(words, meaning, at_least, search);
+            return page.into_iter().map(|(place, score)| (score, place)).collect();
+        }
         Some(ReadyQuery::Words(terms)) => {
             let items: Vec<_> = items.collect();
             let words = items.iter().map(|item| u64::from(item.words.len())).sum();

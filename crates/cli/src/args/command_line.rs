@@ -217,6 +217,19 @@ Examples:
     /// Draw the agent's graph, or a thread's path through it.
     #[command(visible_alias = "graph")]
     Draw(DrawArgs),
+    /// List the known windows, abilities and prices of models, or learn them from a server.
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "\
+Without NAME the models of the configuration are listed, or all known ones if it names none. Prices are estimates, in $ per \
+million tokens, of the day that is shown.
+
+Examples:
+  superstep models
+  superstep models claude --json
+  superstep models learn --base-url http://127.0.0.1:11434/v1 --model qwen3:8b"
+    )]
+    Models(ModelsArgs),
     /// List the agent's presets, or print one as a file to edit.
     #[command(after_help = "\
 Examples:
@@ -398,6 +411,49 @@ pub(crate) struct DrawArgs {
     pub(crate) thread: Option<String>,
     #[command(flatten)]
     pub(crate) location: LocationArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ModelsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ModelsCommand>,
+    /// List the known models whose names contain this text.
+    pub(crate) name: Option<String>,
+    /// A TOML file that names models.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print one JSON object per model.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ModelsCommand {
+    /// Query the server of a model for its window, abilities and prices, and print them as an entry of the table.
+    #[command(after_help = "\
+No run sends such a request. Review the entry, and add it to `superstep/models.toml` in your configuration folder, \
+$XDG_CONFIG_HOME or ~/.config.
+
+Examples:
+  superstep models learn --model claude-opus-5-5 --base-url https://api.anthropic.com/v1
+  superstep models learn --config mine.toml >> ~/.config/superstep/models.toml")]
+    Learn(LearnArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LearnArgs {
+    /// The model [default: that of `--config`, then OPENAI_MODEL].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// The server [default: that of `--config`, then OPENAI_BASE_URL].
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// A TOML file that names the model.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print a JSON object instead of TOML.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -15,7 +15,9 @@ pub(crate) mod history_tree;
 pub(crate) mod jobs;
 #[cfg_attr(not(feature = "encryption"), path = "no_keys.rs")]
 pub(crate) mod keys;
+pub(crate) mod learn;
 pub(crate) mod memory;
+pub(crate) mod models;
 pub(crate) mod new;
 pub(crate) mod own;
 pub(crate) mod presets;

@@ -28,6 +28,7 @@ use crate::{
     config::settings::StoredSettings,
     graphs::graph_set::{GraphSet, Owned},
     output::{
+        cost::EstimatedCost,
         exit::{Exit, Failure},
         files::listed,
         picture::png,
@@ -162,6 +163,9 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
         text.push_str(&format!("outcome     {}\n", outcome.as_str()));
     }
     text.push_str(&format!("steps       {} of {}\n", state.current_step, state.max_steps));
+    if let Some(cost) = EstimatedCost::of(state) {
+        text.push_str(&format!("cost        {cost}\n"));
+    }
     for task in &snapshot.tasks {
         if let Some(error) = &task.error {
             let error = error.replace('\n', "\n            ");

@@ -254,7 +254,7 @@ impl Configuration {
         }
         let has_window = self.agent.get("context").is_some_and(|context| context.get("window").is_some());
         if let (Some(window), false) = (self.models.context_window(), has_window) {
-            config.context.window = window;
+            config.context.window = Some(window);
         }
         if let (Some(memory), false) = (self.memory.on(), self.agent.contains_key("retrieve")) {
             memory.configure(&mut config);
@@ -365,8 +365,8 @@ mod tests {
         assert!(harness.system_prompt.starts_with("You answer questions"));
         assert_eq!(react("system_prompt = \"\"\n[models.main]\nmodel = \"m\"").system_prompt, "");
         let models = "[models.main]\ncontext_window = 9000\n[models.fallback]\ncontext_window = 8000\n";
-        assert_eq!(react(models).context.window, 8_000);
-        assert_eq!(react(&format!("{models}[context]\nwindow = 5000")).context.window, 5_000);
+        assert_eq!(react(models).context.window, Some(8_000));
+        assert_eq!(react(&format!("{models}[context]\nwindow = 5000")).context.window, Some(5_000));
     }
 
     #[test]

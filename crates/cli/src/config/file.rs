@@ -31,20 +31,28 @@ const MAX_CONFIG_BYTES: u64 = 1 << 20;
 /// The file cannot be read, is not valid TOML, or has a setting that cannot be used; with the position of it.
 pub(crate) fn read(file: &Path) -> Result<Configuration, Failure> {
     let failed = |what: String| Failure::usage(format!("the configuration `{}` {what}", file.display()));
-    let unread = |cause: io::Error| failed(format!("cannot be read: {cause}"));
+    parse(&text(file).map_err(failed)?).map_err(failed)
+}
+
+/// Reads the text of a file.
+///
+/// # Errors
+/// The problem, as the end of a sentence that begins with the name of the file.
+pub(super) fn text(file: &Path) -> Result<String, String> {
+    let unread = |cause: io::Error| format!("cannot be read: {cause}");
     let about = fs::metadata(file).map_err(unread)?;
     if !about.is_file() {
         // Opening a pipe waits for its writer, and a device may never end.
-        return Err(failed("is not a regular file".to_owned()));
+        return Err("is not a regular file".to_owned());
     }
     let mut text = String::new();
     fs::File::open(file)
         .and_then(|file| file.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text))
         .map_err(unread)?;
     if text.len() as u64 > MAX_CONFIG_BYTES {
-        return Err(failed("is longer than 1 MiB".to_owned()));
+        return Err("is longer than 1 MiB".to_owned());
     }
-    parse(&text).map_err(failed)
+    Ok(text)
 }
 
 pub(crate) fn parse(text: &str) -> Result<Configuration, String> {

@@ -13,6 +13,7 @@ pub(crate) mod location;
 pub(crate) mod memory;
 pub(crate) mod misfit;
 pub(crate) mod model;
+pub(crate) mod model_table;
 pub(crate) mod names;
 pub(crate) mod place;
 #[cfg_attr(not(feature = "postgres"), path = "no_postgres.rs")]

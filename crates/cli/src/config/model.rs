@@ -7,13 +7,16 @@ use std::{collections::BTreeMap, env, path::Path, sync::Arc};
 use futures::{StreamExt, stream};
 use serde_json::Value;
 use superstep::llm::{
-    self, ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream, media::Accepts,
+    self, ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream,
+    media::Accepts,
+    models::{ModelInfo, ModelTable},
 };
 
 use crate::{
     config::{
         configuration::Configuration,
         discover::{self, Local},
+        model_table,
         profile::Profile,
         server::{OPENAI, is_loopback, is_same_server},
         settings::{Given, Settings, StoredSettings},
@@ -31,19 +34,25 @@ pub(crate) struct Environment {
     pub(crate) model: Option<String>,
     pub(crate) key: Option<ApiKey>,
     pub(crate) servers: Option<String>,
+    /// The facts about models.
+    pub(crate) models: Arc<ModelTable>,
 }
 
 impl Environment {
     /// Reads it; an empty variable counts as unset, except for the list of servers, which may be empty.
-    pub(crate) fn read() -> Self {
+    ///
+    /// # Errors
+    /// The user's table of models cannot be used.
+    pub(crate) fn read() -> Result<Self, Failure> {
         let text =
             |name| env::var(name).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        Self {
+        Ok(Self {
             base_url: text("OPENAI_BASE_URL"),
             model: text("OPENAI_MODEL"),
             key: text("OPENAI_API_KEY").map(ApiKey::new),
             servers: env::var("SUPERSTEP_LOCAL_SERVERS").ok(),
-        }
+            models: model_table::table()?,
+        })
     }
 }
 
@@ -68,7 +77,7 @@ pub(crate) struct Choice {
     /// The model for summaries, if it differs.
     pub(crate) compaction: Option<Arc<dyn ChatModel>>,
     /// The key for the model's server.
-    key: ApiKey,
+    pub(crate) key: ApiKey,
 }
 
 /// Adds the configuration to the words that must be repeated.
@@ -83,6 +92,7 @@ struct UnusedModel {
     name: String,
     accepts: Accepts,
     settings: BTreeMap<String, Value>,
+    info: Option<Arc<ModelInfo>>,
 }
 
 impl ChatModel for UnusedModel {
@@ -96,6 +106,10 @@ impl ChatModel for UnusedModel {
 
     fn settings(&self) -> BTreeMap<String, Value> {
         self.settings.clone()
+    }
+
+    fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+        self.info.as_ref().filter(|_| name == self.name)
     }
 
     fn stream(&self, _: Request) -> ResponseStream<'_> {
@@ -130,9 +144,10 @@ impl ModelInputs<'_> {
     /// Returns the models by name only, for runs that call none of them: no server or key is needed.
     pub(crate) fn names_only(self) -> Choice {
         let unused = |name: &str, profile: &Profile| -> Arc<dyn ChatModel> {
+            let info = profile.info(name, &self.environment.models);
             let name = profile.name.as_deref().unwrap_or(name).to_owned();
             let (accepts, settings) = (profile.accepts(), profile.settings());
-            Arc::new(UnusedModel { name, accepts, settings })
+            Arc::new(UnusedModel { name, accepts, settings, info })
         };
         let models = &self.config.models;
         let name = self.model_name().unwrap_or_else(|| OFFLINE.to_owned());
@@ -297,7 +312,8 @@ impl ModelInputs<'_> {
             };
         }
         let key = own_key.or_else(|| self.key().cloned()).unwrap_or_default();
-        let asked = profile.build(&model, &base_url, key.clone(), self.config.text_calls())?;
+        let table = &self.environment.models;
+        let asked = profile.build(&model, &base_url, key.clone(), self.config.text_calls(), table)?;
         Ok(Choice {
             model: asked,
             name: model,
@@ -321,7 +337,7 @@ impl ModelInputs<'_> {
             None if is_same_server(&base_url, of_main) => main.key.clone(),
             None => ApiKey::default(),
         };
-        profile.build(model, &base_url, key, self.config.text_calls())
+        profile.build(model, &base_url, key, self.config.text_calls(), &self.environment.models)
     }
 
     /// Checks that an explicitly named file, and not only a database, permits sending a variable to a server.

@@ -14,6 +14,7 @@ use superstep::llm::{
     ApiKey, ChatModel, Named, OpenAiConfig, OpenAiModel, Timeouts,
     limits::AnswerLimits,
     media::Accepts,
+    models::{ModelInfo, ModelTable, Prices},
     wire::{OutputLimit, ReadsTextCalls, ReasoningPolicy, WireConfig, WirePolicy},
 };
 
@@ -53,6 +54,7 @@ pub(crate) struct Profile {
     pub(crate) base_url: Option<String>,
     pub(crate) key_env: Option<String>,
     pub(crate) context_window: Option<u64>,
+    price: Option<Prices>,
     text_calls: Option<bool>,
     think_tags: bool,
     reasoning: ReasoningPolicy,
@@ -118,13 +120,26 @@ impl Profiles {
 }
 
 impl Profile {
-    /// Builds the model. `text_calls` is the setting for all models.
+    /// Returns the facts about a model: those of the profile if it names that model, over those of the table.
+    pub(crate) fn info(&self, model: &str, table: &ModelTable) -> Option<Arc<ModelInfo>> {
+        let mut own = ModelInfo { id: model.to_owned(), ..ModelInfo::default() };
+        if self.model.as_deref().is_none_or(|named| named == model) {
+            (own.window, own.price) = (self.context_window, self.price.clone());
+        }
+        match table.find(model) {
+            Some(known) => Some(Arc::new(own.over(known))),
+            None => (own.window.is_some() || own.price.is_some()).then(|| Arc::new(own)),
+        }
+    }
+
+    /// Builds the model. `text_calls` is the setting for all models, `table` the facts about models.
     pub(crate) fn build(
         &self,
         model: &str,
         base_url: &str,
         key: ApiKey,
         text_calls: Option<bool>,
+        table: &ModelTable,
     ) -> Result<Arc<dyn ChatModel>, Failure> {
         if model == OFFLINE {
             return Ok(Arc::new(Offline));
@@ -144,7 +159,9 @@ impl Profile {
             extra: self.extra.clone(),
         };
         let (timeouts, limits) = (self.timeouts, self.limits);
-        let config = OpenAiConfig { wire, timeouts, limits, ..OpenAiConfig::new(base_url, key, model) };
+        let models = Arc::new(self.info(model, table).into_iter().collect());
+        let config =
+            OpenAiConfig { wire, timeouts, limits, models, ..OpenAiConfig::new(base_url, key, model) };
         let asked = OpenAiModel::new(config).map_err(|error| Failure::caused(Exit::Usage, &error))?;
         // Self-hosted servers often do not parse their model's format of calls.
         let reads = self.text_calls.or(text_calls).unwrap_or_else(|| is_loopback(base_url));

@@ -16,6 +16,7 @@ use superstep::{
 use tokio::time::Instant;
 
 use crate::output::{
+    cost::EstimatedCost,
     files::listed,
     run_output::{End, Output},
     text::{brief, count, print_styled_note, printable, printable_line},
@@ -325,7 +326,7 @@ impl<W: Write> Output for Human<W> {
         self.print_note(
             DIM,
             &format!(
-                "{}, {}, {}, {}",
+                "{}, {}, {}, {}{}",
                 count(u64::from(metadata.steps_taken), "step"),
                 count(u64::from(metadata.llm_calls), "model call"),
                 match (state.usage.input_tokens, state.usage.output_tokens) {
@@ -341,6 +342,7 @@ impl<W: Write> Output for Human<W> {
                         format!("{} in{cached} and {written} out", count(read, "token"))
                     }
                 },
+                EstimatedCost::of(state).map(|cost| format!("{cost}, ")).unwrap_or_default(),
                 time(end.took)
             ),
         );

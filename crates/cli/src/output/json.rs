@@ -15,6 +15,7 @@ use superstep::{
 };
 
 use crate::output::{
+    cost::EstimatedCost,
     run_output::{End, Output},
     text::{json_line, print_note},
 };
@@ -41,6 +42,8 @@ struct Final<'a> {
     usage: Usage,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     usage_estimated: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimated_cost: Option<EstimatedCost>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<&'a Value>,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -103,9 +106,20 @@ impl<W: Write> Output for Json<W> {
         let (final_reply, output_problem) = (state.final_reply.as_str(), state.output_problem.as_str());
         let output = state.output.as_ref();
         let (usage, usage_estimated) = (state.usage, state.answer.estimated);
+        let estimated_cost = EstimatedCost::of(state);
         self.line(
             "final",
-            Final { final_reply, metadata, thread, outcome, usage, usage_estimated, output, output_problem },
+            Final {
+                final_reply,
+                metadata,
+                thread,
+                outcome,
+                usage,
+                usage_estimated,
+                estimated_cost,
+                output,
+                output_problem,
+            },
         )
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Start at [`run_output::Output`].
 
+pub(crate) mod cost;
 pub(crate) mod exit;
 pub(crate) mod files;
 pub(crate) mod human;

@@ -10,7 +10,7 @@ use crate::{
         shared::{AGENT, LogArgs},
     },
     commands::{
-        agent_jobs, db, diff, dream, export, memory, new, presets, replay, revert, run, show, steer,
+        agent_jobs, db, diff, dream, export, memory, models, new, presets, replay, revert, run, show, steer,
         thread_admin, threads, tools, watch, worker,
     },
     output::{
@@ -57,6 +57,7 @@ async fn run(command: Command) -> Result<Exit, Failure> {
         Command::Draw(args) => show::draw(args).await,
         Command::Dream(args) => dream::dream(args).await,
         Command::Memory(command) => memory::memory(command).await,
+        Command::Models(args) => models::models(args).await,
         Command::Presets(args) => presets::presets(&args),
         Command::Tools(args) => tools::list(&args).await,
         Command::New(args) => new::new(args),

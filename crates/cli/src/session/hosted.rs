@@ -81,7 +81,7 @@ impl Hosted {
         }
         let config = configuration.with(&given.settings.config);
         config.check().map_err(misfit)?;
-        let (thread, environment) = (&StoredSettings::default(), &Environment::read());
+        let (thread, environment) = (&StoredSettings::default(), &Environment::read()?);
         let choice = ModelInputs { given, thread, environment, config: &config }.choose().await?;
         let mut react = config.react(choice.name == OFFLINE).map_err(misfit)?;
         react.permissions.extend(rules);

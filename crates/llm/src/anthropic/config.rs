@@ -5,7 +5,17 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ApiKey, Timeouts, media::Accepts, model::limits::AnswerLimits, models::ModelTable};
+use crate::{
+    ApiKey, ModelConfigError, Timeouts, exchange::config::Variables, media::Accepts,
+    model::limits::AnswerLimits, models::ModelTable,
+};
+
+const ANTHROPIC: Variables = Variables {
+    key: "ANTHROPIC_API_KEY",
+    server: "ANTHROPIC_BASE_URL",
+    default: "https://api.anthropic.com",
+    hint: "a gateway may need only its address",
+};
 
 /// The server and its settings. Create it with [`AnthropicConfig::new`] and change the fields that differ.
 #[derive(Clone, Debug)]
@@ -90,6 +100,15 @@ impl AnthropicConfig {
             limits: AnswerLimits::default(),
             models: ModelTable::embedded(),
         }
+    }
+
+    /// Creates the settings of `model` with the key `ANTHROPIC_API_KEY` on the server `ANTHROPIC_BASE_URL`, by default Anthropic's.
+    ///
+    /// # Errors
+    /// [`ModelConfigError::NotSet`] if neither is set.
+    pub fn from_env(model: impl Into<String>) -> Result<Self, ModelConfigError> {
+        let (url, key) = ANTHROPIC.read()?;
+        Ok(Self::new(url, key, model))
     }
 
     /// Returns the first extra field that would write a field twice.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     ChatModel, Delta, ModelConfigError, ModelError, ModelErrorKind, Request, ResponseStream,
-    http::server::{Answer, Server},
+    exchange::server::{Answer, Server},
     messages::{media::Accepts, wire_ids::wire_ids},
     model::limits::bounded,
     models::ModelInfo,
@@ -56,15 +56,7 @@ impl AnthropicModel {
     /// # Errors
     /// [`ModelConfigError`] if neither is set, or one of them is invalid.
     pub fn from_env(model: impl Into<String>) -> Result<Self, ModelConfigError> {
-        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let (url, key) = (set("ANTHROPIC_BASE_URL"), set("ANTHROPIC_API_KEY"));
-        if url.is_none() && key.is_none() {
-            let (key, server, hint) =
-                ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "a gateway may need only its address");
-            return Err(ModelConfigError::NotSet { key, server, hint });
-        }
-        let url = url.unwrap_or_else(|| "https://api.anthropic.com".to_owned());
-        Self::new(AnthropicConfig::new(url, key.unwrap_or_default(), model))
+        Self::new(AnthropicConfig::from_env(model)?)
     }
 
     /// Validates `config` and creates the client, without connecting.
@@ -180,7 +172,7 @@ impl Call {
         }
     }
 
-    async fn send(&self) -> (Result<Answer, crate::http::server::Refusal>, Vec<String>, String, bool) {
+    async fn send(&self) -> (Result<Answer, crate::exchange::server::Refusal>, Vec<String>, String, bool) {
         let AnthropicModel { config, server, .. } = &self.model;
         let offered = Offered::of(&self.request);
         let origin = server.origin();

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::Value;
 
 use super::request::Form;
-use crate::{ModelError, ModelErrorKind, http::server::Refusal};
+use crate::{ModelError, ModelErrorKind, exchange::server::Refusal};
 
 /// Returns the error of a refused request, of the kind that the API documents for it.
 pub(super) fn error_of(refusal: Refusal) -> ModelError {

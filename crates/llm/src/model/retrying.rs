@@ -137,6 +137,30 @@ impl<M: ChatModel> ChatModel for Retrying<M> {
     }
 }
 
+/// Sends a request that is not a stream until it succeeds, or `policy` ends. For clients beside [`ChatModel`]s, such as
+/// those of embeddings.
+///
+/// # Errors
+/// The last one of `attempt`.
+pub async fn retried<T, F: Future<Output = Result<T, ModelError>>>(
+    policy: &ModelRetry,
+    jitter: &JitterSource,
+    mut attempt: impl FnMut() -> F,
+) -> Result<T, ModelError> {
+    let (mut failed, mut waited) = (0, Duration::ZERO);
+    loop {
+        let error = match attempt().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        failed += 1;
+        let wait = policy.after(failed, waited, error, jitter)?;
+        check_timers()?;
+        tokio::time::sleep(wait).await;
+        waited = waited.saturating_add(wait);
+    }
+}
+
 /// The attempts of one request. Between two attempts, and after the last one, there is no `current` stream.
 struct Attempts<'a> {
     model: &'a dyn ChatModel,

@@ -124,9 +124,9 @@ impl fmt::Debug for ModelTable {
     }
 }
 
-impl FromIterator<ModelInfo> for ModelTable {
-    fn from_iter<I: IntoIterator<Item = ModelInfo>>(models: I) -> Self {
-        Self { model: models.into_iter().map(Arc::new).collect() }
+impl FromIterator<Arc<ModelInfo>> for ModelTable {
+    fn from_iter<I: IntoIterator<Item = Arc<ModelInfo>>>(models: I) -> Self {
+        Self { model: models.into_iter().collect() }
     }
 }
 

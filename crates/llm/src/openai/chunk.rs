@@ -8,8 +8,6 @@ mod parts;
 use std::collections::BTreeMap;
 
 pub use self::parts::Chunk;
-#[cfg(feature = "openai")]
-pub(crate) use self::parts::KEEP_ALIVE;
 use self::{
     fields::without_nan,
     finish::{Ending, ending, given_up},

@@ -1,15 +1,11 @@
 //! The server and its settings.
 
-use std::{sync::Arc, time::Duration};
-
-use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 use crate::{
-    ApiKey,
-    model::{
-        limits::AnswerLimits,
-        retry::{from_ms, to_ms},
-    },
+    ApiKey, Timeouts,
+    exchange::config::{ModelConfigError, OPENAI},
+    model::limits::AnswerLimits,
     models::ModelTable,
     openai::request::WireConfig,
 };
@@ -39,86 +35,13 @@ impl OpenAiConfig {
         let (base_url, api_key) = (base_url.into(), api_key.into());
         Self { base_url, api_key, wire, timeouts, limits, models: ModelTable::embedded() }
     }
-}
 
-/// Returns the server `OPENAI_BASE_URL`, by default OpenAI's, and the key `OPENAI_API_KEY`.
-///
-/// # Errors
-/// [`ModelConfigError::NotSet`] if neither is set.
-pub(crate) fn from_env() -> Result<(String, ApiKey), ModelConfigError> {
-    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let (url, key) = (set("OPENAI_BASE_URL"), set("OPENAI_API_KEY"));
-    if url.is_none() && key.is_none() {
-        let (key, server, hint) =
-            ("OPENAI_API_KEY", "OPENAI_BASE_URL", "a local server needs only its address");
-        return Err(ModelConfigError::NotSet { key, server, hint });
-    }
-    let url = url.unwrap_or_else(|| "https://api.openai.com/v1".to_owned());
-    Ok((url, ApiKey::new(key.unwrap_or_default())))
-}
-
-/// The maximum silence of a server.
-///
-/// Its serialized form has its times in whole milliseconds, under names that end in `_ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Timeouts {
-    /// The time until the connection is established.
-    #[serde(rename = "connect_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
-    pub connect: Duration,
-    /// The time from the request to the header of the response; a local model may read a long prompt first.
-    #[serde(rename = "response_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
-    pub response: Duration,
-    /// The time between two reads of the answer.
-    #[serde(rename = "idle_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
-    pub idle: Duration,
-    /// The time from the finish reason to the end of the answer, in which the server reports the tokens. Silent or not, the answer
-    /// is complete after it.
-    #[serde(rename = "end_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
-    pub end: Duration,
-}
-
-impl Default for Timeouts {
-    /// Returns 10 s, 5 min, 2 min and 2 s.
-    fn default() -> Self {
-        let secs = Duration::from_secs;
-        Self { connect: secs(10), response: secs(300), idle: secs(120), end: secs(2) }
+    /// Creates the settings of `model` with the key `OPENAI_API_KEY` on the server `OPENAI_BASE_URL`, by default OpenAI's.
+    ///
+    /// # Errors
+    /// [`ModelConfigError::NotSet`] if neither is set.
+    pub fn from_env(model: impl Into<String>) -> Result<Self, ModelConfigError> {
+        let (url, key) = OPENAI.read()?;
+        Ok(Self::new(url, key, model))
     }
 }
-
-/// The error of an invalid configuration of a model.
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum ModelConfigError {
-    /// The base URL is invalid.
-    #[error("the base URL {problem}; write it like `https://api.openai.com/v1`")]
-    BaseUrl {
-        /// The problem.
-        problem: String,
-    },
-    /// The key is not a valid header value.
-    #[error("the API key has characters that are not valid in a header; copy it again, without line breaks")]
-    ApiKey,
-    /// An extra field is a standard field.
-    #[error("the extra field `{field}` is written by superstep itself; remove it from `extra`")]
-    ExtraField {
-        /// The name of the field.
-        field: String,
-    },
-    /// The environment, which [`OpenAiModel::from_env`](crate::OpenAiModel::from_env) and others read, has neither a key nor a
-    /// server.
-    #[error("neither `{key}` nor `{server}` is set; {hint}")]
-    NotSet {
-        /// The variable with the key.
-        key: &'static str,
-        /// The variable with the address of the server.
-        server: &'static str,
-        /// A remark.
-        hint: &'static str,
-    },
-    /// The HTTP client cannot be created.
-    #[error("the HTTP client cannot be made")]
-    Client(#[source] crate::http::ClientError),
-}
-
-crate::debug_by_chain!(ModelConfigError);

@@ -29,17 +29,16 @@ use tokio::{
 
 use crate::{
     ChatModel, Delta, ModelConfigError, ModelError, ModelErrorKind, OpenAiConfig, Request, ResponseStream,
-    http::{
+    exchange::{
         events::Events,
-        root_cause,
         server::{Server, encoded, encoding_of, not_a_stream, not_sent, read},
     },
+    http::root_cause,
     messages::media::Accepts,
     model::limits::{AnswerLimits, bounded},
     models::ModelInfo,
     openai::{
         chunk::{Chunk, ChunkReader},
-        config::from_env,
         repairs::Repairs,
     },
     text_calls::thinking::split_thinking,
@@ -76,8 +75,7 @@ impl OpenAiModel {
     /// # Errors
     /// [`ModelConfigError`] if neither is set, or one of them is invalid.
     pub fn from_env(model: impl Into<String>) -> Result<Self, ModelConfigError> {
-        let (url, key) = from_env()?;
-        Self::new(OpenAiConfig::new(url, key, model))
+        Self::new(OpenAiConfig::from_env(model)?)
     }
 
     /// Validates `config` and creates the client, without connecting.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::{ApiKey, Timeouts, media::Accepts, model::limits::AnswerLimits};
+use crate::{
+    ApiKey, ModelConfigError, Timeouts, exchange::config::OPENAI, media::Accepts, model::limits::AnswerLimits,
+};
 
 /// The server and its settings. Create it with [`ResponsesConfig::new`] and change the fields that differ.
 #[derive(Clone, Debug)]
@@ -70,6 +72,15 @@ impl ResponsesConfig {
             // The last event has the whole answer again, with the instructions and the tools of the request.
             limits: AnswerLimits { line_bytes: 4 * 1024 * 1024, ..AnswerLimits::default() },
         }
+    }
+
+    /// Creates the settings of `model` with the key `OPENAI_API_KEY` on the server `OPENAI_BASE_URL`, by default OpenAI's.
+    ///
+    /// # Errors
+    /// [`ModelConfigError::NotSet`] if neither is set.
+    pub fn from_env(model: impl Into<String>) -> Result<Self, ModelConfigError> {
+        let (url, key) = OPENAI.read()?;
+        Ok(Self::new(url, key, model))
     }
 
     /// Returns the first extra field that would write a field twice.

@@ -9,10 +9,9 @@ use tokio::time::{Instant, timeout_at};
 use super::{WIRE, config::ResponsesConfig, reader::Reader, repairs::Learned, request::Body};
 use crate::{
     ChatModel, Delta, ModelConfigError, ModelError, Request, ResponseStream,
-    http::server::{Answer, Server},
+    exchange::server::{Answer, Server},
     media::Accepts,
     model::limits::bounded,
-    openai::config::from_env,
 };
 
 /// A model on a server with the Responses API, such as OpenAI's, or one of the kind Open Responses.
@@ -43,8 +42,7 @@ impl ResponsesModel {
     /// # Errors
     /// [`ModelConfigError`] if neither is set, or one of them is invalid.
     pub fn from_env(model: impl Into<String>) -> Result<Self, ModelConfigError> {
-        let (url, key) = from_env()?;
-        Self::new(ResponsesConfig::new(url, key, model))
+        Self::new(ResponsesConfig::from_env(model)?)
     }
 
     /// Validates `config` and creates the client, without connecting.

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Delta, http::server::Refusal};
+use crate::{Delta, exchange::server::Refusal};
 
 /// The form of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -126,7 +126,7 @@ mod tests {
     fn refusal(status: u16, error: &Value) -> Refusal {
         let body = json!({ "error": error }).to_string();
         let headers = std::collections::BTreeMap::new();
-        Refusal { error: ModelError::from_http(status, &headers, &body, 0), headers, body }
+        Refusal { error: ModelError::from_http(status, &headers, &body, 0), body }
     }
 
     #[test]

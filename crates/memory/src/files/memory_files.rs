@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use superstep_graph::store::{Scope, Words, bm25, having, terms};
+use superstep_graph::{convert::IntoShared, error::chain, store::Embed};
 use superstep_llm::Message;
 use superstep_tools::internal::{
     PATIENCE, ThreadFolders, hash_of, keep_names, lock, open_stored, patiently, private,
@@ -17,7 +17,10 @@ use dashmap::DashMap;
 use superstep_agent::deps::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
 use tokio::sync::Mutex;
 
-use super::bullets::{Bullet, Bullets, plain};
+use super::{
+    bullets::{Bullet, Bullets, plain},
+    ranking::{CachedEmbed, Ranking},
+};
 use crate::entry_texts::entry_texts;
 
 /// Names of the file, of the lock beside it, and of the temporary file that replaces it.
@@ -52,6 +55,7 @@ pub struct MemoryFiles {
     folders: ThreadFolders,
     /// The users whose files this process is about to change.
     writers: Arc<DashMap<String, Arc<Mutex<()>>>>,
+    ranking: Ranking,
 }
 
 impl MemoryFiles {
@@ -60,7 +64,26 @@ impl MemoryFiles {
     /// # Errors
     /// `root` is missing, or `folder` is not a plain path below it.
     pub fn new(root: &Path, folder: impl AsRef<Path>) -> io::Result<Self> {
-        Ok(Self { folders: ThreadFolders::new(root, folder.as_ref())?, writers: Arc::default() })
+        let folders = ThreadFolders::new(root, folder.as_ref())?;
+        Ok(Self { folders, writers: Arc::default(), ranking: Ranking::default() })
+    }
+
+    /// Finds entries by meaning as well as by words: see [`Query::Hybrid`](superstep_graph::store::Query::Hybrid).
+    ///
+    /// Vectors are not stored in the files: each text is embedded once in the life of this value and its clones, all
+    /// entries of a user with the first search.
+    #[must_use]
+    pub fn with_embed(mut self, embed: impl IntoShared<dyn Embed>) -> Self {
+        self.ranking.embed = Some(Arc::new(CachedEmbed::new(embed.into_shared())));
+        self
+    }
+
+    /// Sets the minimum cosine, from -1 to 1, of an entry that has none of the words of a query;
+    /// [`MIN_COSINE`](crate::MIN_COSINE) by default.
+    #[must_use]
+    pub fn min_cosine(mut self, at_least: f64) -> Self {
+        self.ranking.at_least = at_least;
+        self
     }
 
     /// Returns the path of a user's `MEMORY.md`, and creates its folder.
@@ -143,22 +166,6 @@ impl MemoryFiles {
         Ok(done.map(|()| texts.iter().map(|text| entry(text.clone(), None)).collect()))
     }
 
-    fn search(&self, user_id: &str, query: &str, limit: usize) -> io::Result<Vec<MemoryEntry>> {
-        let entries = entries(&self.read(user_id)?);
-        let terms = terms(query);
-        let counted: Vec<_> = entries.iter().map(|entry| Words::of(&entry.text)).collect();
-        let words = counted.iter().map(|words| u64::from(words.len())).sum();
-        let scope = Scope { items: entries.len() as u64, words };
-        let counts = counted.iter().map(|words| (words.count(&terms), words.len()));
-        let counts: Vec<_> = counts.collect();
-        let scores = bm25(&counts, &having(&counts, terms.len()), scope);
-        let mut found: Vec<_> = entries.into_iter().zip(scores).filter(|(_, score)| *score > 0.0).collect();
-        // Of equal scores, the earlier entry comes first.
-        found.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-        found.truncate(limit);
-        Ok(found.into_iter().map(|(found, score)| entry(found.text, Some(score))).collect())
-    }
-
     fn forget(&self, user_id: &str, id: &str) -> io::Result<Option<bool>> {
         if self.read(user_id)?.is_empty() {
             return Ok(Some(false));
@@ -230,8 +237,13 @@ impl LongTermMemory for MemoryFiles {
         user_id: &'a str,
         limit: usize,
     ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
-        let query = query.to_owned();
-        self.work(user_id, move |files, user| files.search(user, &query, limit).map(Some))
+        let read = self.work(user_id, |files, user| files.read(user).map(|file| Some(entries(&file))));
+        Box::pin(async move {
+            let texts = read.await?.into_iter().map(|found| found.text).collect();
+            let best = self.ranking.best(texts, query, limit).await;
+            let best = best.map_err(|error| MemoryError(chain(&error)))?;
+            Ok(best.into_iter().map(|(text, score)| entry(text, Some(score))).collect())
+        })
     }
 
     fn list<'a>(&'a self, user_id: &'a str, limit: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
@@ -320,7 +332,7 @@ mod tests {
             fs::read_to_string(&path).unwrap(),
             "# Mine\n\nTea, green if there is any.\n\n- cats\n- dogs\n"
         );
-        assert_eq!(files.search("ada", "green", 5).unwrap()[0].text, "Tea, green if there is any.");
+        assert_eq!(entries(&files.read("ada").unwrap())[0].text, "Tea, green if there is any.");
     }
 
     #[test]
@@ -362,7 +374,7 @@ mod tests {
             add(&files, name, name).unwrap();
         }
         for name in names {
-            assert_eq!(files.search(name, name, 5).unwrap().len(), 1, "{name}");
+            assert_eq!(entries(&files.read(name).unwrap()).len(), 1, "{name}");
             assert!(files.folders.of_user(name).unwrap().iter().all(|part| part.len() < 255), "{name}");
         }
         assert!(dir.path().join("memory").join(format!("{long}%%")).join("y").join(FILE).exists());
@@ -379,7 +391,7 @@ mod tests {
         assert_eq!(files.forget("u", &hash_of("tea")).unwrap(), Some(true));
         assert_eq!(files.forget("u", &hash_of("tea")).unwrap(), Some(false));
         fs::write(&path, "x".repeat(most + 1)).unwrap();
-        let error = files.search("u", "tea", 1).unwrap_err().to_string();
+        let error = files.read("u").unwrap_err().to_string();
         assert_eq!(error, "`MEMORY.md` has more than 1 MiB; make it shorter");
         fs::write(&path, [0xff]).unwrap();
         assert_eq!(add(&files, "u", "x").unwrap_err().to_string(), "`MEMORY.md` is not valid UTF-8");
@@ -446,7 +458,7 @@ mod tests {
                 add(&files, user, "x").unwrap_err().to_string().ends_with("is not a regular file; remove it")
             );
         }
-        assert!(files.search("a", "secret", 1).is_err());
+        assert!(files.read("a").is_err());
         symlink(elsewhere.path(), dir.path().join("memory/c")).unwrap();
         let error = add(&files, "c", "x").unwrap_err().to_string();
         assert_eq!(error, "there is a link in `memory/c`; remove it");

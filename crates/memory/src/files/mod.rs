@@ -4,3 +4,4 @@
 
 pub(crate) mod bullets;
 pub(crate) mod memory_files;
+pub(crate) mod ranking;

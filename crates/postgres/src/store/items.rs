@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, error::Error};
 
 use superstep_checkpoint::{
-    internal::{Cell, best, row_sum, vector_bytes, vector_of},
+    internal::{Cell, best, candidates, fused, row_sum, vector_bytes, vector_of},
     store::{Answer, Found, Item, Namespace, NewItem, ReadyQuery, Search, Step, StoreError, Vector, words},
 };
 use tokio_postgres::Row;
@@ -203,6 +203,11 @@ impl Items<'_> {
                     None => self.all(now_ms, search).await?,
                     Some(ReadyQuery::Words(terms)) => self.with_words(now_ms, search, terms).await?,
                     Some(ReadyQuery::Meaning(meant)) => self.with_meaning(now_ms, search, meant).await?,
+                    Some(ReadyQuery::Hybrid { terms, meant, at_least }) => {
+                        let all = candidates(search);
+                        let words = self.with_words(now_ms, &all, terms).await?;
+                        fused(words, self.with_meaning(now_ms, &all, meant).await?, *at_least, search)
+                    }
                 };
                 Answer::Found(self.load(now_ms, &hits, *refresh).await?)
             }

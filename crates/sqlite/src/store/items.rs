@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Params, Row, params, types::Value as Sql};
 use superstep_checkpoint::{
-    internal::{best, vector_bytes},
+    internal::{best, candidates, fused, vector_bytes},
     store::{Answer, Found, Item, Namespace, NewItem, ReadyQuery, Search, Step, StoreError, Vector, words},
 };
 
@@ -60,6 +60,11 @@ impl Items<'_> {
                     None => self.all(now_ms, search)?,
                     Some(ReadyQuery::Words(terms)) => self.with_words(now_ms, search, terms)?,
                     Some(ReadyQuery::Meaning(meant)) => self.with_meaning(now_ms, search, meant)?,
+                    Some(ReadyQuery::Hybrid { terms, meant, at_least }) => {
+                        let all = candidates(search);
+                        let words = self.with_words(now_ms, &all, terms)?;
+                        fused(words, self.with_meaning(now_ms, &all, meant)?, *at_least, search)
+                    }
                 };
                 let found = hits
                     .into_iter()

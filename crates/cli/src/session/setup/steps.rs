@@ -202,7 +202,7 @@ impl Steps<'_> {
 
     /// Chooses the models, and the flags that a later command must repeat.
     async fn choice(&self, stored: &StoredSettings, config: &Configuration) -> Result<Choice, Failure> {
-        let environment = &Environment::read();
+        let environment = &Environment::read()?;
         let inputs = ModelInputs { given: self.given, thread: stored, environment, config };
         let mut choice = match self.purpose {
             Purpose::Replay { calls_model: false, .. } => inputs.names_only(),

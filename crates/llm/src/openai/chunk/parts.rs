@@ -9,10 +9,7 @@ use super::{
     content::Content,
     fields::{each_field, objects, text},
 };
-use crate::{Usage, texts::halves::Wtf8};
-
-/// The names of events and messages without content.
-pub(crate) const KEEP_ALIVE: [&str; 5] = ["ping", "keepalive", "keep-alive", "keep_alive", "heartbeat"];
+use crate::{Usage, http::KEEP_ALIVE, texts::halves::Wtf8};
 
 /// The maximum number of pieces of tool calls in one chunk. Each takes many times its size on the wire.
 pub(super) const MAX_PIECES: usize = 4096;

@@ -1,7 +1,7 @@
 //! Searches by meaning.
 
 use serde_json::json;
-use superstep_graph::store::{Filter, Index, PutOptions, Search, StoreError};
+use superstep_graph::store::{Filter, Index, PutOptions, Query, Search, StoreError};
 
 use super::{
     Kit, cases,
@@ -11,6 +11,8 @@ use super::{
 cases![
     the_nearest_match_is_first,
     an_item_without_text_has_no_meaning,
+    both_rankings_find_what_each_alone_misses,
+    without_a_model_a_hybrid_query_is_one_by_words,
     a_store_without_a_model_reports_it,
     a_model_that_fails_leaves_nothing_behind,
 ];
@@ -49,6 +51,38 @@ async fn an_item_without_text_has_no_meaning(kit: Kit) {
     // A zero vector is equally near to all others.
     let nowhere = search(&kit.meant, Search::everywhere().meaning("?")).await;
     assert_eq!(nowhere[0].score, Some(0.0));
+}
+
+async fn both_rankings_find_what_each_alone_misses(kit: Kit) {
+    let store = &kit.meant;
+    put(store, &["a"], "both", json!({"text": "old seastone log", "n": 1})).await;
+    put(store, &["a"], "meant", json!({"text": "seaside seashell", "n": 2})).await;
+    put(store, &["a"], "said", json!({"text": "old tree", "n": 3})).await;
+    put(store, &["a"], "neither", json!({"text": "tree", "n": 4})).await;
+    put(store, &["b"], "far", json!("old sea")).await;
+    let first = || Search { limit: 1, ..Search::within(&ns(&["a"])) };
+    assert_eq!(keys(store, first().words("old sea")).await, "said");
+    assert_eq!(keys(store, first().meaning("old sea")).await, "meant");
+    let query = |at_least| Query::Hybrid { text: "old sea".into(), at_least };
+    let near = || Search { query: Some(query(0.5)), limit: 10, ..first() };
+    // The second and third have equal scores.
+    assert_eq!(keys(store, near()).await, "both meant said");
+    assert_eq!(search(store, near()).await[0].score, Some(2.0 / 62.0));
+    assert_eq!(keys(store, Search { offset: 1, limit: 1, ..near() }).await, "meant");
+    let filter = vec![Filter::ne("n", 1)];
+    assert_eq!(keys(store, Search { filter, ..near() }).await, "meant said");
+    let all = Search { limit: 10, ..first() }.hybrid("old sea");
+    assert_eq!(keys(store, all).await, "both said meant neither");
+    assert_eq!(keys(store, first().hybrid(" ")).await, "");
+}
+
+async fn without_a_model_a_hybrid_query_is_one_by_words(kit: Kit) {
+    put(&kit.plain, &["a"], "k", json!("old sea")).await;
+    put(&kit.plain, &["a"], "other", json!("seaside")).await;
+    let [words, hybrid] = [Search::words, Search::hybrid].map(|query| query(Search::everywhere(), "sea"));
+    let found = search(&kit.plain, hybrid).await;
+    assert_eq!(found.len(), 1);
+    assert_eq!(found, search(&kit.plain, words).await);
 }
 
 async fn a_store_without_a_model_reports_it(kit: Kit) {

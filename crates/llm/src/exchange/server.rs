@@ -9,7 +9,8 @@ use tokio::time::timeout;
 
 use crate::{
     ApiKey, ModelConfigError, ModelError, ModelErrorKind, Timeouts,
-    http::{base_url, client, error::excerpt, events::Events, root_cause},
+    exchange::events::Events,
+    http::{base_url, client, error::excerpt, root_cause},
     model::{limits::AnswerLimits, timers::check_timers, trace::trace_headers},
 };
 

@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 
 use crate::{
-    ModelError,
+    ModelError, ModelErrorKind,
+    http::{KEEP_ALIVE, error::excerpt},
     model::limits::{AnswerLimits, over},
-    openai::chunk::{KEEP_ALIVE, malformed},
 };
 
 /// The events of one answer, fed read by read.
@@ -164,7 +164,9 @@ impl Events {
         match field {
             b"data" => {
                 let Ok(text) = std::str::from_utf8(value) else {
-                    return Err(malformed("it is not UTF-8", &String::from_utf8_lossy(value)));
+                    let text = excerpt(&String::from_utf8_lossy(value));
+                    let message = format!("the server sent an event that is not UTF-8: {text}");
+                    return Err(ModelError::new(ModelErrorKind::Malformed, message));
                 };
                 self.data.extend_from_slice(b"data: ");
                 self.data.extend_from_slice(text.as_bytes());
@@ -254,7 +256,6 @@ fn is_completion(body: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ModelErrorKind;
 
     fn read(limits: AnswerLimits, reads: &[&[u8]]) -> (Vec<String>, Events, Result<(), ModelError>) {
         let mut events = Events::new(limits);
