@@ -394,6 +394,7 @@ async fn the_guide_describes_the_json_of_every_command() {
         "db vacuum",
         "db migrate",
         "delete b",
+        "models claude-opus",
         "presets",
         "tools",
     ] {

@@ -280,6 +280,9 @@ fn price(pricing: &Value) -> Option<Prices> {
 /// Converts a price per token, exactly.
 fn per_million(per_token: &str) -> Option<Price> {
     let (whole, fraction) = per_token.split_once('.').unwrap_or((per_token, ""));
+    if whole.is_empty() {
+        return None;
+    }
     let fraction = format!("{fraction:0<6}");
     let (millionths, rest) = (fraction.get(..6)?, fraction.get(6..)?.trim_end_matches('0'));
     let rest = if rest.is_empty() { "0" } else { rest };
