@@ -70,8 +70,9 @@ async fn a_cost_budget_needs_no_prices_for_a_known_model() {
     own_table(&place, OWN);
     let ran = place.run(&args).await;
     let events = ran.lines();
-    let warned =
-        events.iter().any(|line| line["event"] == "budget_warning" && line["data"]["budget"] == "budget_cost");
+    let warned = events
+        .iter()
+        .any(|line| line["event"] == "budget_warning" && line["data"]["budget"] == "budget_cost");
     assert!(warned, "{events:?}");
 }
 
