@@ -7,6 +7,7 @@ use tokio::process::Command;
 
 use crate::support::{Place, Ran, ended};
 
+#[expect(dead_code, reason = "the tests of the models use more of it")]
 #[path = "../it/llm/strict.rs"]
 mod strict;
 

@@ -247,10 +247,10 @@ async fn refused_reasoning_stays_out_once() {
     let origin = answer.origin.as_mut().unwrap();
     let OriginItem::Opaque(thinking) = &mut origin.items[0] else { panic!() };
     *thinking = thinking.replace("Hm", "Hmm");
-    let (deltas, _) = drain(&model, next).await;
+    let deltas = drain(&model, next).await;
     let mut answer = Assembler::new();
     let mut dropped = 0;
-    for delta in deltas {
+    for delta in deltas.into_iter().map(Result::unwrap) {
         dropped += usize::from(matches!(&delta, superstep::llm::Delta::ReasoningDropped { all: true, .. }));
         answer.push(&delta);
     }

@@ -39,7 +39,7 @@ pub(super) fn request(
     let (schema, mode) = (finishing.of_text(), finishing.mode());
     let Frame { system, tools } = Frame::of(deps, state);
     let shown = Shown::new(&state.messages, view, deps.config.context.micro());
-    let hints = hints(deps, state, call).into_iter().map(|hint| Message::synthetic(hint));
+    let hints = hints(deps, state, call).into_iter().map(Message::synthetic);
     let conversation = shown.messages().chain(new.iter().cloned());
     let mut messages = Vec::with_capacity(state.messages.len() + new.len() + AROUND);
     // `extend` would ask each part of the chain for each message.
@@ -72,7 +72,7 @@ pub(super) fn kept_hints(deps: &AgentDeps, state: &AgentState, call: &NextCall<'
         return Vec::new();
     }
     let hints = all_hints(deps, state, call).into_iter().enumerate();
-    hints.map(|(n, hint)| Message::synthetic(hint).with_id(cx.id(&format!("hint.{n}")))).collect()
+    hints.map(|(n, hint)| Message::synthetic(hint).with_id(cx.id(format!("hint.{n}")))).collect()
 }
 
 fn all_hints<'a>(deps: &AgentDeps, state: &'a AgentState, call: &'a NextCall<'_>) -> Vec<Cow<'a, str>> {

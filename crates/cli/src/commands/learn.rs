@@ -324,7 +324,8 @@ mod tests {
         }] });
         let props =
             json!({ "default_generation_settings": { "n_ctx": 4_096 }, "modalities": { "audio": true } });
-        let reads: [(fn(&mut ModelInfo, &Value), Value, _); 7] = [
+        type Reads = fn(&mut ModelInfo, &Value);
+        let reads: [(Reads, Value, _); 7] = [
             (of_model, anthropic, (Some(1_000_000), Some(128_000), vec!["adaptive", "images", "reasoning"])),
             (of_model, json!({ "inputTokenLimit": 9, "outputTokenLimit": 8 }), (Some(9), Some(8), vec![])),
             (of_list, router, (Some(131_072), Some(8_192), vec!["schema", "tools"])),

@@ -496,7 +496,10 @@ mod tests {
         let stays = choose(&flags(None, None), &offline, &with_key()).await.unwrap();
         assert_eq!(stays.name, OFFLINE);
         let overridden = choose(&flags(Some("f"), None), &offline, &with_key()).await.unwrap();
-        assert_eq!((&*overridden.name, overridden.base_url.as_deref()), ("f", Some(OPENAI)));
+        assert_eq!(
+            (&*overridden.name, overridden.base_url.as_deref()),
+            ("f", Some(Wire::Chat.default_url()))
+        );
     }
 
     #[tokio::test]

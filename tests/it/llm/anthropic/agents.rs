@@ -8,7 +8,7 @@ use std::{
 use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
-    Checkpointer, MemoryCheckpointer, SqliteCheckpointer,
+    Checkpointer, MemoryCheckpointer,
     agent::{
         Agent, AgentBuilder, AgentOutcome, ReactConfig,
         config::{
@@ -166,11 +166,11 @@ async fn hints_and_tools_stay_in_place_while_the_model_reasons() {
     let limited = |agent: AgentBuilder| {
         let config = agent.current_config();
         let at = AtLimit::NoToolsCall { hint: Some("Answer now.".into()) };
-        let limit = Limit { max: 2, unit: LimitUnit::Steps, at };
+        let limit = Limit { max: 2, unit: LimitUnit::ModelCalls, at };
         agent.config(ReactConfig { limit, remaining_hint: Some("{left} of {max} left".into()), ..config })
     };
     let Some(ran) = play_as(script, json!({}), |_| (), limited).await else { return };
-    assert_eq!((ran.text.as_str(), ran.outcome), ("enough", AgentOutcome::LimitReached));
+    assert_eq!((ran.text.as_str(), ran.outcome), ("enough", AgentOutcome::Limit));
     assert_eq!(signed(&ran.log), [0, 1, 2, 3]);
     let last = &ran.log[2].body;
     assert_eq!((&last["tool_choice"]["type"], &last["tools"]), (&json!("none"), &ran.log[0].body["tools"]));
@@ -341,7 +341,7 @@ async fn a_thread_goes_on_after_a_copy_and_another_provider() {
     ]);
     let Some((server, model)) = served_as(script, json!({}), |_| ()) else { return };
     let config = ResponsesConfig::new(format!("{}/v1", other.origin()), KEY, "m2");
-    let store = Arc::new(SqliteCheckpointer::in_memory().unwrap());
+    let store = Arc::new(MemoryCheckpointer::new());
     let calls = Arc::default();
     let agent = |model: AnthropicModel| {
         let spare = ResponsesModel::new(config.clone()).unwrap();
