@@ -16,7 +16,7 @@ const COPIES: [&str; 9] = [
 ];
 
 /// Returns a redaction without rules in which a rule for channel `messages`, or a part of it, also replaces the channels of
-/// [`AgentState`](crate::AgentState) that repeat the conversation.
+/// [`AgentState`](crate::AgentState) that repeat the conversation, and a path for a part of its messages what a provider wants back of them.
 ///
 /// ```
 /// use superstep_agent::state::conversation;
@@ -24,7 +24,8 @@ const COPIES: [&str; 9] = [
 /// let hidden = conversation().channel("messages");
 /// ```
 pub fn conversation() -> Redaction {
-    Redaction::new().copied("messages", COPIES)
+    let shown = ["content", "reasoning", "tool_calls"];
+    Redaction::new().copied("messages", COPIES).copied_part("messages", shown, "origin")
 }
 
 #[cfg(test)]

@@ -37,8 +37,17 @@ pub struct Redaction {
     renamed: Vec<BTreeSet<String>>,
     /// The channels that repeat values of a channel.
     copies: Vec<(String, BTreeSet<String>)>,
+    copied_parts: Vec<CopiedPart>,
     secrets: Vec<Secret>,
     texts: Vec<(String, Replace)>,
+}
+
+/// An entry that repeats others beside it.
+#[derive(Clone)]
+struct CopiedPart {
+    channel: String,
+    parts: BTreeSet<String>,
+    copy: String,
 }
 
 type Replace = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -86,6 +95,20 @@ impl Redaction {
         self
     }
 
+    /// Names an entry of the elements of `channel` that repeats other entries of an element: a path for one of `parts`, such as
+    /// `messages.*.content`, replaces `copy` beside it as a whole, if it is there.
+    #[must_use]
+    pub fn copied_part(
+        mut self,
+        channel: impl Into<String>,
+        parts: impl IntoIterator<Item = impl Into<String>>,
+        copy: impl Into<String>,
+    ) -> Self {
+        let parts = parts.into_iter().map(Into::into).collect();
+        self.copied_parts.push(CopiedPart { channel: channel.into(), parts, copy: copy.into() });
+        self
+    }
+
     /// Replaces a text wherever a stored value or error contains it, also with escaped characters, as a part of a JSON text such as the
     /// arguments of a call, or of one in another. An empty text has no effect.
     #[must_use]
@@ -117,6 +140,21 @@ impl Redaction {
     fn rule_of_copy(&self, channel: &str) -> Option<String> {
         let copied = self.copies.iter().filter(|(_, copies)| copies.contains(channel));
         copied.flat_map(|(of, _)| self.rules_about(of)).next()
+    }
+
+    /// Returns the paths within a channel of what repeats the part at this path within it.
+    fn copies_of_part<'r>(
+        &'r self,
+        channel: &'r str,
+        path: &'r [String],
+    ) -> impl Iterator<Item = [String; 2]> + 'r {
+        let copied = self.copied_parts.iter().filter(move |copied| self.is_about(&copied.channel, channel));
+        copied.filter_map(move |copied| match path {
+            [element, part, ..] if copied.parts.contains(part) => {
+                Some([element.clone(), copied.copy.clone()])
+            }
+            _ => None,
+        })
     }
 
     /// Returns the names of the rules about a channel, or a part of it.

@@ -227,6 +227,10 @@ impl<'a> Redacting<'a> {
         let mut is_changed = false;
         for path in paths() {
             is_changed |= replace_at(&mut parsed, &path[1..], &|value| self.used(path_rule(path), value));
+            for copy in self.rules.copies_of_part(channel, &path[1..]) {
+                // Names in it, such as that of a server, may be elsewhere.
+                is_changed |= replace_at(&mut parsed, &copy, &|_| marker(&path_rule(path)));
+            }
         }
         is_changed |= self.strings(&mut parsed);
         replace_if(is_changed, value, &parsed)
@@ -351,6 +355,28 @@ mod tests {
         assert_eq!(update(&rules, &before), before);
         let after = format!(r#"{{"name":["[redacted]"],"total":{total}}}"#);
         assert_eq!(update(&rules, &before.replace("bob", "ada")), after);
+    }
+
+    #[test]
+    fn what_repeats_a_part_of_an_element_is_replaced_with_it() {
+        let rules = |path: &str| {
+            Redaction::new().copied_part("messages", ["content", "reasoning"], "origin").path(path)
+        };
+        let before = r#"{"messages":[{"content":"a","origin":{"items":["a"]}},{"content":"b"}],"other":[{"origin":1}]}"#;
+        let marked = |rule: &str| format!(r#"{{"$redacted":"path {rule}"}}"#);
+        let mark = marked("messages.*.content");
+        assert_eq!(
+            update(&rules("messages.*.content"), before),
+            format!(
+                r#"{{"messages":[{{"content":{mark},"origin":{mark}}},{{"content":{mark}}}],"other":[{{"origin":1}}]}}"#
+            )
+        );
+        let other = r#"{"messages":[{"id":"x","origin":{"items":["a"]}}]}"#;
+        let id = marked("messages.*.id");
+        assert_eq!(
+            update(&rules("messages.*.id"), other),
+            format!(r#"{{"messages":[{{"id":{id},"origin":{{"items":["a"]}}}}]}}"#)
+        );
     }
 
     #[test]
