@@ -25,7 +25,7 @@ struct Order {
 }
 
 async fn approve(order: Order, cx: Cx) -> OrderUpdate {
-    let is_approved = cx.interrupt("approve", format!("send {} items?", order.items.len())).await;
+    let is_approved: bool = cx.interrupt("approve", format!("send {} items?", order.items.len())).await;
     Order::update().is_approved(is_approved)
 }
 

@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use crate::support::{Place, ended};
 
-/// A command that has no further commands.
+/// A command that needs no further one.
 pub(crate) struct Listed {
     /// Its words, such as `db check`.
     pub(crate) name: String,
@@ -47,7 +47,9 @@ async fn listed(command: impl Fn(&[&str]) -> Command) -> Vec<Listed> {
         let with_help: Vec<&str> = words.iter().map(String::as_str).chain(["--help"]).collect();
         let help = ended(&mut command(&with_help)).await.ok().stdout;
         let below = names(&help);
-        if below.is_empty() {
+        // A command may do something without one of the commands below it.
+        let usage = help.lines().find(|line| line.starts_with("Usage: ")).unwrap();
+        if !usage.contains("<COMMAND>") {
             found.push(Listed { name: words.join(" "), help });
         }
         pending.extend(below.into_iter().map(|name| [&words[..], &[name]].concat()));

@@ -46,6 +46,7 @@ mod own_texts;
 mod owners;
 #[cfg(unix)]
 mod postgres;
+mod protocols;
 mod real_model;
 mod real_threads;
 mod refusals;

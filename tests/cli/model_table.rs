@@ -35,7 +35,8 @@ async fn the_cost_of_a_turn_is_an_estimate_by_the_users_prices() {
     let args =
         ["run", "hi", "--thread", "t", "--no-memory", "--model", "m", "--base-url", &server.base_url()];
     let ran = place.run(&[&args[..], &["--json"]].concat()).await.ok();
-    let end = &ran.lines().last().unwrap()["data"];
+    let lines = ran.lines();
+    let end = &lines.last().unwrap()["data"];
     let usage =
         json!({ "input_tokens": 1_000, "output_tokens": 20, "cached_tokens": 600, "reasoning_tokens": 5 });
     assert_eq!(end["usage"], usage);
@@ -69,8 +70,9 @@ async fn a_cost_budget_needs_no_prices_for_a_known_model() {
     own_table(&place, OWN);
     let ran = place.run(&args).await;
     let events = ran.lines();
-    let warned =
-        events.iter().any(|line| line["event"] == "budget_warning" && line["data"]["budget"] == "cost");
+    let warned = events
+        .iter()
+        .any(|line| line["event"] == "budget_warning" && line["data"]["budget"] == "budget_cost");
     assert!(warned, "{events:?}");
 }
 

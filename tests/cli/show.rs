@@ -333,7 +333,7 @@ Options:
 #[tokio::test]
 async fn the_help_of_the_worker_names_no_settings_of_a_thread_as_defaults() {
     let help = Place::new().run(&["worker", "--help"]).await.ok().stdout;
-    assert!(help.contains("[default: OPENAI_MODEL]") && !help.contains("thread's"), "{help}");
+    assert!(help.contains("then OPENAI_MODEL]") && !help.contains("thread's"), "{help}");
 }
 
 #[tokio::test]
@@ -394,6 +394,7 @@ async fn the_guide_describes_the_json_of_every_command() {
         "db vacuum",
         "db migrate",
         "delete b",
+        "models claude-opus",
         "presets",
         "tools",
     ] {

@@ -209,8 +209,9 @@ impl Objects for RunObjects {
         Box::pin(std::future::ready(Err(other_threads())))
     }
 
+    // A layer that compares a new thread with those of its database finds none.
     fn names(&self) -> BoxFuture<'static, Result<Names, CheckpointError>> {
-        Box::pin(std::future::ready(Err(other_threads())))
+        Box::pin(std::future::ready(Ok(Names::default())))
     }
 
     fn heads(&self) -> BoxFuture<'static, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {

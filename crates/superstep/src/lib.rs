@@ -34,7 +34,7 @@ pub mod guide;
 /// ```
 /// use superstep::prelude::*;
 /// ```
-/// Has the 43 names of most programs; the others are in the root, and in the modules by subject. A name of your own, or one that you
+/// Has the 44 names of most programs; the others are in the root, and in the modules by subject. A name of your own, or one that you
 /// import by name, takes precedence over one of the prelude.
 pub mod prelude {
     pub use superstep_graph::{
@@ -45,6 +45,8 @@ pub mod prelude {
 
     #[cfg(feature = "agent")]
     pub use superstep_agent::{Agent, AgentEvent, AgentOutcome, AgentState, Approval, ReactConfig, Reply};
+    #[cfg(feature = "anthropic")]
+    pub use superstep_llm::AnthropicModel;
     #[cfg(feature = "agent")]
     pub use superstep_llm::{ChatModel, Message, Tool, ToolError, ToolSpec, tool};
     #[cfg(feature = "openai")]

@@ -5,10 +5,7 @@ mod agents;
 use serde_json::{Value, json};
 use superstep::llm::{
     AnthropicConfig, AnthropicModel, Assembler, FinishReason, Message, ModelErrorKind, Request, Response,
-    Thinking, ToolCall, ToolSpec, complete,
-    media::Media,
-    toolset::ToolSpecs,
-    wire::OriginItem,
+    Thinking, ToolCall, ToolSpec, complete, media::Media, toolset::ToolSpecs, wire::OriginItem,
 };
 
 use super::{drain, strict::Strict};
@@ -36,7 +33,10 @@ fn served_as(
 }
 
 fn hi() -> Request {
-    Request { tools: tools(), ..Request::new([Message::system("Be kind."), Message::user("hi").with_id("u1")]) }
+    Request {
+        tools: tools(),
+        ..Request::new([Message::system("Be kind."), Message::user("hi").with_id("u1")])
+    }
 }
 
 fn tools() -> ToolSpecs {
@@ -116,7 +116,9 @@ async fn a_round_with_reasoning_goes_back_as_it_was_signed() {
 #[tokio::test]
 async fn hidden_reasoning_and_calls_without_arguments_are_kept() {
     let uses = json!([{"thinking": ""}, {"use": ["add", "{}"]}, {"use": ["add", ""]}]);
-    let Some((server, model)) = served(json!([{"blocks": uses}, {"blocks": [{"text": "ok"}]}])) else { return };
+    let Some((server, model)) = served(json!([{"blocks": uses}, {"blocks": [{"text": "ok"}]}])) else {
+        return;
+    };
     let (first, body) = two_rounds(&server, &model, hi()).await;
     let arguments: Vec<_> = first.message.tool_calls.iter().map(|call| &*call.arguments).collect();
     assert_eq!((arguments, kinds(&first.message)), (vec!["{}", "{}"], vec!["opaque", "call", "call"]));
@@ -146,7 +148,9 @@ async fn reasoning_that_was_cut_off_is_not_sent() {
 async fn a_refusal_is_reported_with_its_reason_and_not_sent_again() {
     let details = json!({"type": "refusal", "category": "cyber", "explanation": "That is not safe."});
     let refusal = |blocks: Value| json!({"blocks": blocks, "stop": "refusal", "stop_details": details});
-    for (answer, text) in [(refusal(json!([{"text": "I can"}])), "I can"), (refusal(json!([])), "That is not safe.")] {
+    for (answer, text) in
+        [(refusal(json!([{"text": "I can"}])), "I can"), (refusal(json!([])), "That is not safe.")]
+    {
         let Some((server, model)) = served(json!([answer, {"blocks": [{"text": "ok"}]}])) else { return };
         let (first, body) = two_rounds(&server, &model, hi()).await;
         assert_eq!((&*first.message.content, first.finish), (text, FinishReason::Refusal));
@@ -156,7 +160,8 @@ async fn a_refusal_is_reported_with_its_reason_and_not_sent_again() {
 
 #[tokio::test]
 async fn a_paused_answer_is_continued_with_its_content() {
-    let search = json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"q": "x"}});
+    let search =
+        json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"q": "x"}});
     let paused = json!({"blocks": [{"thinking": "Hm"}, {"block": search}], "stop": "pause_turn"});
     let script = json!([paused, {"blocks": [{"text": "Found."}]}, {"blocks": [{"text": "ok"}]}]);
     let prefill = json!({"prefill": true});
@@ -177,7 +182,8 @@ async fn a_paused_answer_is_continued_with_its_content() {
 
 #[tokio::test]
 async fn errors_have_the_kinds_of_the_provider() {
-    let body = |kind: &str, message: &str| json!({"type": "error", "error": {"type": kind, "message": message}});
+    let body =
+        |kind: &str, message: &str| json!({"type": "error", "error": {"type": kind, "message": message}});
     let script = json!([
         {"http": 529, "body": body("overloaded_error", "Overloaded")},
         {"http": 529, "headers": {"x-should-retry": "false"}, "body": body("overloaded_error", "Overloaded")},
@@ -195,8 +201,18 @@ async fn errors_have_the_kinds_of_the_provider() {
     let Some((_server, model)) = served(script) else { return };
     use ModelErrorKind::*;
     for kind in [
-        Server, Server, RateLimited, QuotaExceeded, QuotaExceeded, ContextOverflow, ContextOverflow, Timeout, Auth,
-        Server, TruncatedStream, TruncatedStream,
+        Server,
+        Server,
+        RateLimited,
+        QuotaExceeded,
+        QuotaExceeded,
+        ContextOverflow,
+        ContextOverflow,
+        Timeout,
+        Auth,
+        Server,
+        TruncatedStream,
+        TruncatedStream,
     ] {
         let error = complete(&model, hi()).await.unwrap_err();
         assert_eq!(error.kind, kind, "{error}");
@@ -208,7 +224,11 @@ async fn errors_have_the_kinds_of_the_provider() {
 
 #[tokio::test]
 async fn an_answer_is_complete_with_its_reason_for_the_end() {
-    for change in [json!({"eof": 6}), json!({"cut": 6}), json!({"tail": "event: error\ndata: {\"type\":\"error\",\"error\":{}}\n\n"})] {
+    for change in [
+        json!({"eof": 6}),
+        json!({"cut": 6}),
+        json!({"tail": "event: error\ndata: {\"type\":\"error\",\"error\":{}}\n\n"}),
+    ] {
         let mut answer = json!({"blocks": [{"text": "abc"}], "pieces": 1});
         answer.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
         let Some((_server, model)) = served(json!([answer])) else { return };
@@ -218,7 +238,8 @@ async fn an_answer_is_complete_with_its_reason_for_the_end() {
 
 #[tokio::test]
 async fn refused_reasoning_stays_out_once() {
-    let script = json!([{"blocks": [{"thinking": "Hm"}, {"use": ["add", "{}"]}]}, {"blocks": [{"text": "ok"}]}]);
+    let script =
+        json!([{"blocks": [{"thinking": "Hm"}, {"use": ["add", "{}"]}]}, {"blocks": [{"text": "ok"}]}]);
     let Some((server, model)) = served(script) else { return };
     let first = complete(&model, hi()).await.unwrap();
     let mut next = behind(&hi(), &first.message);
@@ -236,7 +257,10 @@ async fn refused_reasoning_stays_out_once() {
     assert_eq!((answer.finish().unwrap().message.content.as_str(), dropped), ("ok", 1));
     let log = server.log();
     let statuses: Vec<_> = log.iter().map(|line| line.status).collect();
-    assert_eq!((statuses, types(&log[2].body["messages"][1]["content"])), (vec![200, 400, 200], vec!["tool_use"]));
+    assert_eq!(
+        (statuses, types(&log[2].body["messages"][1]["content"])),
+        (vec![200, 400, 200], vec!["tool_use"])
+    );
 }
 
 #[tokio::test]
@@ -256,7 +280,8 @@ async fn a_beta_that_is_refused_by_name_is_left_out_from_then_on() {
 #[tokio::test]
 async fn the_provider_may_drop_reasoning_instead_of_refusing_it() {
     // Reasoning that this model does not read.
-    let script = json!([{"blocks": [{"thinking": "Hm"}, {"use": ["add", "{}"]}]}, {"blocks": [{"text": "ok"}]}]);
+    let script =
+        json!([{"blocks": [{"thinking": "Hm"}, {"use": ["add", "{}"]}]}, {"blocks": [{"text": "ok"}]}]);
     let Some((_server, model)) = served_as(script, json!({"model_mismatch": "drop"}), |config| {
         config.thinking = Thinking::Adaptive;
         config.betas = vec!["thinking-binding-controls-2026-08-01".into()];
@@ -284,7 +309,11 @@ async fn ids_of_other_servers_are_unique_and_fit() {
     request.messages.extend(round("call_1", "a1").into_iter().chain(round("call_1", "a2")));
     complete(&model, request).await.unwrap();
     let log = server.accepted();
-    let uses = log[0].body["messages"].as_array().unwrap().iter().flat_map(|turn| turn["content"].as_array().unwrap());
+    let uses = log[0].body["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|turn| turn["content"].as_array().unwrap());
     let ids: Vec<_> = uses.filter_map(|block| block["id"].as_str()).collect();
     assert_eq!((ids.len(), ids[0]), (4, "call_1"));
 }
@@ -307,13 +336,16 @@ async fn a_long_thread_has_the_same_prefix_in_every_request_and_reads_it_from_th
     let log = server.accepted();
     let bare = |line: &Value| {
         let text = line.to_string();
-        text.replace(r#""cache_control":{"type":"ephemeral"},"#, "").replace(r#","cache_control":{"type":"ephemeral"}"#, "")
+        text.replace(r#""cache_control":{"type":"ephemeral"},"#, "")
+            .replace(r#","cache_control":{"type":"ephemeral"}"#, "")
     };
     for pair in log.windows(2) {
         let [before, behind] = [&pair[0], &pair[1]].map(|line| bare(&line.body["messages"]));
         assert!(behind.starts_with(before.trim_end_matches(']')), "{before}\n{behind}");
         let cache = &pair[1].other["cache"];
-        let prompt = |cache: &Value| ["read", "written", "rest"].map(|part| cache[part].as_u64().unwrap()).iter().sum::<u64>();
+        let prompt = |cache: &Value| {
+            ["read", "written", "rest"].map(|part| cache[part].as_u64().unwrap()).iter().sum::<u64>()
+        };
         let (read, before) = (cache["read"].as_u64().unwrap(), prompt(&pair[0].other["cache"]));
         assert!(read * 10 >= before * 9, "{read} of {before}");
         assert!(cache["breakpoints"].as_array().unwrap().len() <= 4);
@@ -330,5 +362,8 @@ async fn images_of_a_result_are_in_it() {
     request.messages.push(Message::tool("a", gif.to_string()).with(|message| message.media = vec![gif]));
     complete(&model, request).await.unwrap();
     let result = &server.accepted()[0].body["messages"][2]["content"][0]["content"];
-    assert_eq!((types(result), &result[1]["source"]["media_type"]), (vec!["text", "image"], &json!("image/gif")));
+    assert_eq!(
+        (types(result), &result[1]["source"]["media_type"]),
+        (vec!["text", "image"], &json!("image/gif"))
+    );
 }

@@ -20,9 +20,9 @@ const AGENT: &str = "Agent AgentBuilder AgentError AgentEvent AgentOutcome Agent
     approval config deps facades graph hooks presets replay state steer";
 
 /// The names at the root of `superstep-llm`.
-const LLM: &str = "ApiKey Assembler Behaviour ChatModel Delta FinishReason FnTool Message MessageData ModelError ModelErrorKind \
+const LLM: &str = "AnthropicConfig AnthropicModel ApiKey Assembler Behaviour CacheTime ChatModel Delta FinishReason FnTool Message MessageData ModelError ModelErrorKind \
     ModelRetry Named OpenAiConfig ModelConfigError OpenAiModel Request Response ResponseStream ResponsesConfig ResponsesModel \
-    Role Subject Timeouts Tool ToolCall ToolCx ToolError ToolFuture ToolRegistry ToolReply ToolSpec Usage complete tool tool_fn \
+    Role Subject Thinking Timeouts Tool ToolCall ToolCx ToolError ToolFuture ToolRegistry ToolReply ToolSpec Usage complete tool tool_fn \
     calls convert http limits media retries snapshots spill telemetry text timers tokens toolset variables wire";
 
 fn text(file: &str) -> String {

@@ -18,7 +18,7 @@ use superstep_llm::{
 use crate::{
     Agent, HasAgent, ReactConfig,
     approval::{Approvals, Approver, Trust},
-    config::PermissionRule,
+    config::{Cost, PermissionRule},
     context::finish,
     deps::{
         AgentDeps, Knowledge, MemoryTrigger, Models, SubAgent, TurnHistory, replay_tools::ReplayTools,
@@ -374,11 +374,8 @@ impl AgentBuilder {
         let compaction =
             self.deps.models.compaction.map(|model| Arc::new(retrying(model)) as Arc<dyn ChatModel>);
         let models = Models { main: Arc::new(main), compaction };
-        if config
-            .budget
-            .cost
-            .is_some_and(|cost| !cost.has_prices() && !(cost.uses_known_prices() && models.have_prices()))
-        {
+        let knows = |cost: Cost| cost.has_prices() || (cost.uses_known_prices() && models.have_prices());
+        if !config.budget.cost.is_none_or(knows) {
             return Err(AgentError::UnknownPrice);
         }
         let AgentDeps { models, tools, config, .. } = AgentDeps::new(models, registry, config);

@@ -42,6 +42,8 @@ Examples:
 Environment:
   OPENAI_BASE_URL, OPENAI_MODEL   the server and the model
   OPENAI_API_KEY                  the key; it is never stored
+  ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY, GEMINI_BASE_URL, GEMINI_API_KEY
+                                  those of models named `anthropic/NAME` and `gemini/NAME`
   SUPERSTEP_LOCAL_SERVERS         the servers to discover, as `NAME=URL,...`; empty for none
   SUPERSTEP_DB                    the database of commands without `--db`
   SUPERSTEP_KEY                   the key that encrypts threads and memories

@@ -22,6 +22,7 @@ use crate::{
         file,
         model::{Environment, ModelInputs},
         settings::{Given, Settings, StoredSettings},
+        wire::Wire,
     },
     output::{
         exit::{Exit, Failure},
@@ -45,10 +46,18 @@ pub(crate) async fn learn(args: LearnArgs) -> Result<Exit, Failure> {
     let Some(base_url) = choice.base_url else {
         return Err(Failure::usage("no server is configured; name one with `--base-url`, and a `--model`"));
     };
-    let server = Server::new(&base_url, choice.key).map_err(|problem| {
+    let (wire, at_provider) = Wire::split(&choice.name);
+    // The version is a part of the path there.
+    let address = match wire {
+        Wire::Anthropic if !base_url.trim_end_matches('/').ends_with("/v1") => {
+            format!("{}/v1", base_url.trim_end_matches('/'))
+        }
+        _ => base_url.clone(),
+    };
+    let server = Server::new(&address, choice.key).map_err(|problem| {
         Failure::usage(format!("the server `{}` cannot be queried: {problem}", excerpt(&base_url)))
     })?;
-    let mut info = server.learn(&choice.name).await.map_err(|problem| {
+    let mut info = server.learn(at_provider).await.map_err(|problem| {
         Failure::new(
             Exit::Model,
             format!("the server `{base_url}` reports nothing about `{}`: {problem}", choice.name),
@@ -271,6 +280,9 @@ fn price(pricing: &Value) -> Option<Prices> {
 /// Converts a price per token, exactly.
 fn per_million(per_token: &str) -> Option<Price> {
     let (whole, fraction) = per_token.split_once('.').unwrap_or((per_token, ""));
+    if whole.is_empty() {
+        return None;
+    }
     let fraction = format!("{fraction:0<6}");
     let (millionths, rest) = (fraction.get(..6)?, fraction.get(6..)?.trim_end_matches('0'));
     let rest = if rest.is_empty() { "0" } else { rest };

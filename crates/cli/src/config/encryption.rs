@@ -6,6 +6,7 @@ pub(crate) use superstep::sealed::SealOptions;
 use superstep::{
     Checkpointer, Store,
     sealed::{KeyRing, MasterKey, SealedCheckpointer, SealedStore},
+    store::Embed,
 };
 
 use crate::output::exit::Failure;
@@ -51,9 +52,16 @@ pub(crate) fn seal_threads(store: Arc<dyn Checkpointer>, options: &SealOptions) 
     Arc::new(SealedCheckpointer::new(store, options.clone()))
 }
 
-/// Puts the encryption in front of a store. Without a key it refuses encrypted items.
-pub(crate) fn seal_items(store: impl Store) -> Result<Arc<dyn Store>, Failure> {
-    Ok(Arc::new(SealedStore::new(store, options()?)))
+/// Puts the encryption in front of a store, with the embedding of the store. Without a key it refuses encrypted items.
+pub(crate) fn seal_items(
+    store: impl Store,
+    embed: Option<Arc<dyn Embed>>,
+) -> Result<Arc<dyn Store>, Failure> {
+    let store = SealedStore::new(store, options()?);
+    Ok(Arc::new(match embed {
+        Some(embed) => store.with_embed(embed),
+        None => store,
+    }))
 }
 
 /// Refuses to store something that is never encrypted, if encryption is required. `what` is the subject of the message.

@@ -1,5 +1,6 @@
 //! The memory of a configuration: `[memory]`, and its user.
 
+mod embeddings;
 mod mem0;
 
 use std::{
@@ -18,9 +19,9 @@ use superstep::{
         deps::{LongTermMemory, MEMORY_PHRASES, MemoryTrigger},
     },
     llm::Tool,
-    memory::{HistoryFiles, Mem0Form, MemoryFiles, StoreMemory, memory_tools},
-    sqlite::SqliteStore,
-    store::StoreError,
+    memory::{HistoryFiles, MIN_COSINE, Mem0Form, MemoryFiles, StoreMemory, memory_tools},
+    sqlite::{SqliteOptions, SqliteStore},
+    store::{StoreError, StoreOptions},
 };
 
 use crate::{
@@ -67,10 +68,13 @@ pub(crate) struct Memory {
     pub(super) key_env: Option<String>,
     /// The kind of server.
     pub(super) form: Option<Mem0Form>,
-    /// Minimum score of an entry.
+    /// Minimum score of an entry: of a server's, or the cosine of one that is found by its meaning.
     pub(super) threshold: Option<f64>,
     /// Lets its model derive entries from messages.
     pub(super) infer: Option<bool>,
+    /// The model by which entries are found by meaning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) embeddings: Option<String>,
 }
 
 /// The kind of storage. Kinds without a file have their own settings in place of `path`.
@@ -99,6 +103,7 @@ impl Default for Memory {
             form: None,
             threshold: None,
             infer: None,
+            embeddings: None,
         }
     }
 }
@@ -130,6 +135,7 @@ impl Memory {
             let problem = format!("`{path}` is neither a plain path below the folder nor an absolute one");
             return Err(InvalidSetting::at("memory.path", problem));
         }
+        self.check_embeddings()?;
         self.check_server()
     }
 
@@ -138,8 +144,12 @@ impl Memory {
         self.user.as_deref().unwrap_or(ME)
     }
 
-    /// Returns whether its location requires an explicitly named file: a database may come from someone else.
+    /// Returns whether its location, or that of its model, requires an explicitly named file: a database may come from
+    /// someone else.
     pub(crate) fn is_elsewhere(&self) -> bool {
+        if self.local_model().is_some_and(Path::is_absolute) {
+            return true;
+        }
         match self.store {
             Kind::Sqlite | Kind::File => self.path.as_ref().is_some_and(|path| path.is_absolute()),
             Kind::Mem0 => !self.is_known_server(),
@@ -152,9 +162,15 @@ impl Memory {
             Kind::Sqlite => {
                 let path = self.database(cwd)?;
                 private::check_database(&path)?;
-                stored(SqliteStore::open(path))
+                self.stored(cwd, |options| SqliteStore::open_with(path, SqliteOptions::default(), options))
             }
-            Kind::File => Ok(Arc::new(self.files(cwd)?)),
+            Kind::File => {
+                let files = self.files(cwd)?.min_cosine(self.min_cosine());
+                Ok(match self.embed(cwd)? {
+                    Some(embed) => Arc::new(files.with_embed(embed)),
+                    None => Arc::new(files),
+                })
+            }
             Kind::Mem0 => self.connect(),
         }
     }
@@ -162,7 +178,7 @@ impl Memory {
     /// Opens it for reading, also without write permission. Creates no database; a missing one is empty.
     pub(crate) fn open_read_only(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
         match self.existing(cwd)? {
-            Some(path) => stored(SqliteStore::open_read_only(path)),
+            Some(path) => self.stored(cwd, |options| SqliteStore::open_read_only_with(path, options)),
             None if self.store == Kind::Sqlite => Ok(placeholder()),
             None => self.open(cwd),
         }
@@ -172,6 +188,22 @@ impl Memory {
     pub(crate) fn open_existing(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
         let is_missing = self.store == Kind::Sqlite && self.existing(cwd)?.is_none();
         if is_missing { Ok(placeholder()) } else { self.open(cwd) }
+    }
+
+    /// Opens its database with its model, and the encryption in front of it.
+    fn stored(
+        &self,
+        cwd: &Path,
+        open: impl FnOnce(StoreOptions) -> Result<SqliteStore, StoreError>,
+    ) -> Result<Arc<dyn LongTermMemory>, Failure> {
+        let embed = self.embed(cwd)?;
+        let store = opened(open(embeddings::options(embed.as_ref())))?;
+        let store = encryption::seal_items(store, embed)?;
+        Ok(Arc::new(StoreMemory::new(store).min_cosine(self.min_cosine())))
+    }
+
+    fn min_cosine(&self) -> f64 {
+        self.threshold.unwrap_or(MIN_COSINE)
     }
 
     /// Returns its database, if it exists.
@@ -282,10 +314,6 @@ impl Memory {
     }
 }
 
-fn stored(store: Result<SqliteStore, StoreError>) -> Result<Arc<dyn LongTermMemory>, Failure> {
-    Ok(Arc::new(StoreMemory::new(encryption::seal_items(opened(store)?)?)))
-}
-
 fn opened(store: Result<SqliteStore, StoreError>) -> Result<SqliteStore, Failure> {
     store.map_err(|error| Failure::caused(Exit::Database, &error))
 }
@@ -340,6 +368,19 @@ mod tests {
                 "line 2, column 1: `memory.key_env`: only `store = \"mem0\"` has one",
             ),
             (
+                "[memory]\nthreshold = 0.5",
+                "line 2, column 1: `memory.threshold`: only `embeddings` or `store = \"mem0\"` have one",
+            ),
+            (
+                "[memory]\nstore = \"mem0\"\nembeddings = \"x\"",
+                "line 3, column 1: `memory.embeddings`: a Mem0 server has its own",
+            ),
+            (
+                "[memory]\nembeddings = \"model2vec:../x\"",
+                "line 2, column 1: `memory.embeddings`: `../x` is neither",
+            ),
+            ("[memory]\nembeddings = \" \"", "line 2, column 1: `memory.embeddings`: a model needs a name"),
+            (
                 "[memory]\nstore = \"mem0\"\npath = \"x\"",
                 "line 3, column 1: `memory.path`: a Mem0 server has none",
             ),
@@ -372,6 +413,27 @@ mod tests {
         assert!(elsewhere("key_env = \"AWS_SECRET_ACCESS_KEY\""));
         assert!(elsewhere("base_url = \"https://mem0.example.com\""));
         assert!(elsewhere("base_url = \"https://example.com\"\nform = \"hosted\""));
+    }
+
+    #[test]
+    fn a_model_is_named_with_its_server_in_the_environment_or_with_its_folder() {
+        let memory = |toml: &str| read(&format!("[memory]\n{toml}")).unwrap().unwrap();
+        let named = memory("embeddings = \"nomic-embed-text:latest\"\nthreshold = 0.5");
+        assert_eq!((named.local_model(), named.min_cosine()), (None, 0.5));
+        assert!(!named.is_elsewhere());
+        let local = memory("embeddings = \"model2vec:models/potion\"");
+        assert_eq!((local.local_model(), local.min_cosine()), (Some(Path::new("models/potion")), MIN_COSINE));
+        assert!(!local.is_elsewhere() && memory("embeddings = \"model2vec:/models/potion\"").is_elsewhere());
+        // Threads of programs that do not know it stay readable by them.
+        assert!(!serde_json::to_string(&Memory::usual()).unwrap().contains("embeddings"));
+        let Err(missing) = local.embed(Path::new("/nowhere")) else { panic!("the folder is missing") };
+        let wanted = match cfg!(feature = "model2vec") {
+            true => {
+                "`memory.embeddings`: the embedding model has no `/nowhere/models/potion/tokenizer.json`;"
+            }
+            false => "`memory.embeddings` with a folder needs a build with the feature `model2vec`; ",
+        };
+        assert!(missing.message.starts_with(wanted), "{}", missing.message);
     }
 
     #[test]

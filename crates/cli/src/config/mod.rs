@@ -28,6 +28,7 @@ pub(crate) mod state_folder;
 mod switch;
 pub(crate) mod tools;
 pub(crate) mod trust;
+pub(crate) mod wire;
 
 /// Returns the problem of a configuration file's text, for the fuzz test of configurations.
 ///

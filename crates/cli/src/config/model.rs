@@ -18,8 +18,9 @@ use crate::{
         discover::{self, Local},
         model_table,
         profile::Profile,
-        server::{OPENAI, is_loopback, is_same_server},
+        server::{is_loopback, is_same_server},
         settings::{Given, Settings, StoredSettings},
+        wire::Wire,
     },
     offline::planner::{OFFLINE, Offline},
     output::{
@@ -33,6 +34,10 @@ pub(crate) struct Environment {
     pub(crate) base_url: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) key: Option<ApiKey>,
+    pub(crate) anthropic_base_url: Option<String>,
+    pub(crate) anthropic_key: Option<ApiKey>,
+    pub(crate) gemini_base_url: Option<String>,
+    pub(crate) gemini_key: Option<ApiKey>,
     pub(crate) servers: Option<String>,
     /// The facts about models.
     pub(crate) models: Arc<ModelTable>,
@@ -50,6 +55,10 @@ impl Environment {
             base_url: text("OPENAI_BASE_URL"),
             model: text("OPENAI_MODEL"),
             key: text("OPENAI_API_KEY").map(ApiKey::new),
+            anthropic_base_url: text("ANTHROPIC_BASE_URL"),
+            anthropic_key: text("ANTHROPIC_API_KEY").map(ApiKey::new),
+            gemini_base_url: text("GEMINI_BASE_URL"),
+            gemini_key: text("GEMINI_API_KEY").map(ApiKey::new),
             servers: env::var("SUPERSTEP_LOCAL_SERVERS").ok(),
             models: model_table::table()?,
         })
@@ -145,8 +154,13 @@ impl ModelInputs<'_> {
     pub(crate) fn names_only(self) -> Choice {
         let unused = |name: &str, profile: &Profile| -> Arc<dyn ChatModel> {
             let info = profile.info(name, &self.environment.models);
+            // Only its properties are used.
+            let url = Wire::of(name).default_url();
+            let built =
+                profile.build(name, url, ApiKey::default(), Some(false), &self.environment.models).ok();
+            let accepts = built.as_ref().map(|built| built.accepts()).unwrap_or_default();
+            let settings = built.map(|built| built.settings()).unwrap_or_default();
             let name = profile.name.as_deref().unwrap_or(name).to_owned();
-            let (accepts, settings) = (profile.accepts(), profile.settings());
             Arc::new(UnusedModel { name, accepts, settings, info })
         };
         let models = &self.config.models;
@@ -192,8 +206,6 @@ impl ModelInputs<'_> {
             return Err(Failure::usage("`--model offline` asks no server; leave out `--base-url`"));
         }
         let (file, stored) = self.main_profiles();
-        let of = |profile: Option<&Profile>| profile.and_then(|profile| profile.base_url.clone());
-        let file_url = of(file);
         let is_named = flags.base_url.is_some()
             || flags.model.is_some()
             || file.is_some_and(|file| file.base_url.is_some() || file.model.is_some());
@@ -206,16 +218,33 @@ impl ModelInputs<'_> {
         if model.as_deref() == Some(OFFLINE) {
             return Ok(self.offline(None));
         }
+        let wire = model.as_deref().map(Wire::of).unwrap_or_default();
+        // A server is for the protocol of the model that is named with it.
+        let is_of_wire = |named: Option<&str>| named.is_none_or(|named| Wire::of(named) == wire);
+        let of = |profile: Option<&Profile>| {
+            profile.filter(|profile| is_of_wire(profile.model.as_deref()))?.base_url.clone()
+        };
+        let of_thread = self.thread.base_url.clone().filter(|_| is_of_wire(self.thread.model.as_deref()));
         let urls = [
             (AddressSource::Flag, flags.base_url.clone()),
-            (AddressSource::File, file_url),
-            (AddressSource::Thread, self.thread.base_url.clone()),
+            (AddressSource::File, of(file)),
+            (AddressSource::Thread, of_thread),
             (AddressSource::Thread, of(stored)),
-            (AddressSource::Environment, self.environment.base_url.clone()),
-            (AddressSource::Environment, self.key().is_some().then(|| OPENAI.to_owned())),
+            (AddressSource::Environment, wire.base_url(self.environment).map(str::to_owned)),
+            (AddressSource::Environment, self.key(wire).map(|_| wire.default_url().to_owned())),
         ];
         if let Some((from, base_url)) = urls.into_iter().find_map(|(from, url)| Some((from, url?))) {
             return self.server(from, base_url, model);
+        }
+        if wire != Wire::Chat {
+            let (key, server) = wire.variables();
+            let model = model.unwrap_or_default();
+            return Err(Failure::new(
+                Exit::Model,
+                format!(
+                    "no server for model `{model}`: set {key}, or name a server with {server} or `--base-url`"
+                ),
+            ));
         }
         let found = discover::find(self.environment.servers.as_deref()).await.map_err(|entry| {
             Failure::usage(format!(
@@ -244,8 +273,8 @@ impl ModelInputs<'_> {
         }
     }
 
-    fn key(&self) -> Option<&ApiKey> {
-        self.given.key.as_ref().or(self.environment.key.as_ref())
+    fn key(&self, wire: Wire) -> Option<&ApiKey> {
+        self.given.key.as_ref().or(wire.key(self.environment))
     }
 
     fn offline(&self, note: Option<String>) -> Choice {
@@ -281,7 +310,9 @@ impl ModelInputs<'_> {
                 "the server `{base_url}` needs the name of a model; give it with `--model` or OPENAI_MODEL"
             )));
         };
-        if from == AddressSource::Thread && self.thread.is_foreign && !self.is_of_environment(&base_url) {
+        let wire = Wire::of(&model);
+        if from == AddressSource::Thread && self.thread.is_foreign && !self.is_of_environment(wire, &base_url)
+        {
             return Err(Failure::usage(format!(
                 "the thread remembers the server `{base_url}`, which is not used unless you name it: repeat \
                  `--base-url {}`",
@@ -294,13 +325,14 @@ impl ModelInputs<'_> {
         let own_key = if self.given.key.is_some() { None } else { profile.key()? };
         let mut repeated_flags = Vec::new();
         if own_key.is_some() {
-            self.check_named_file("main", &profile, &base_url, &mut repeated_flags)?;
-        } else if !self.knows(&base_url) {
+            self.check_named_file("main", &profile, (wire, &base_url), &mut repeated_flags)?;
+        } else if !self.knows(wire, &base_url) {
             if from == AddressSource::Thread {
                 // A database may come from someone else, and the address with it.
                 return Err(Failure::usage(format!(
-                    "the thread remembers the server `{base_url}`, to which the key of OPENAI_API_KEY is not sent unless \
+                    "the thread remembers the server `{base_url}`, to which the key of {} is not sent unless \
                      you name it: repeat `--base-url {}`",
+                    wire.variables().0,
                     quoted(&base_url)
                 )));
             }
@@ -311,7 +343,7 @@ impl ModelInputs<'_> {
                 _ => vec!["--base-url".to_owned(), base_url.clone()],
             };
         }
-        let key = own_key.or_else(|| self.key().cloned()).unwrap_or_default();
+        let key = own_key.or_else(|| self.key(wire).cloned()).unwrap_or_default();
         let table = &self.environment.models;
         let asked = profile.build(&model, &base_url, key.clone(), self.config.text_calls(), table)?;
         Ok(Choice {
@@ -329,12 +361,19 @@ impl ModelInputs<'_> {
         let Some(model) = &profile.model else {
             return Err(Failure::usage(format!("the configuration names no `model` for `models.{what}`")));
         };
-        let of_main = main.base_url.as_deref().unwrap_or(OPENAI);
+        let wire = Wire::of(model);
+        let of_wire = wire.base_url(self.environment).unwrap_or(wire.default_url());
+        let is_of_main = Wire::of(&main.name) == wire;
+        let of_main = main.base_url.clone().filter(|_| is_of_main);
+        let of_main = of_main.as_deref().unwrap_or(of_wire);
         let base_url = profile.base_url.as_deref().unwrap_or(of_main).to_owned();
-        self.check_named_file(what, profile, &base_url, &mut main.repeated_flags)?;
+        self.check_named_file(what, profile, (wire, &base_url), &mut main.repeated_flags)?;
         let key = match profile.key()? {
             Some(key) => key,
-            None if is_same_server(&base_url, of_main) => main.key.clone(),
+            None if is_of_main && is_same_server(&base_url, of_main) => main.key.clone(),
+            None if !is_of_main && is_same_server(&base_url, of_wire) => {
+                wire.key(self.environment).cloned().unwrap_or_default()
+            }
             None => ApiKey::default(),
         };
         profile.build(model, &base_url, key, self.config.text_calls(), &self.environment.models)
@@ -345,11 +384,11 @@ impl ModelInputs<'_> {
         &self,
         what: &str,
         profile: &Profile,
-        base_url: &str,
+        (wire, base_url): (Wire, &str),
         repeated_flags: &mut Vec<String>,
     ) -> Result<(), Failure> {
         let Some(variable) = &profile.key_env else { return Ok(()) };
-        if profile.knows(base_url, self.environment.base_url.as_deref()) {
+        if profile.knows(wire, base_url, wire.base_url(self.environment)) {
             return Ok(());
         }
         let Some(file) = &self.given.file else {
@@ -363,17 +402,17 @@ impl ModelInputs<'_> {
     }
 
     /// Returns whether the environment names this server, or a key for it.
-    fn is_of_environment(&self, base_url: &str) -> bool {
-        let of_key = self.environment.key.is_some().then_some(OPENAI);
-        self.environment.base_url.as_deref().or(of_key).is_some_and(|own| is_same_server(own, base_url))
+    fn is_of_environment(&self, wire: Wire, base_url: &str) -> bool {
+        let of_key = wire.key(self.environment).map(|_| wire.default_url());
+        wire.base_url(self.environment).or(of_key).is_some_and(|own| is_same_server(own, base_url))
     }
 
     /// Returns whether the environment's key, if any, may be sent to this server without a flag.
-    fn knows(&self, base_url: &str) -> bool {
-        let key_is_of_environment = self.given.key.is_none() && self.environment.key.is_some();
+    fn knows(&self, wire: Wire, base_url: &str) -> bool {
+        let key_is_of_environment = self.given.key.is_none() && wire.key(self.environment).is_some();
         !key_is_of_environment
             || is_loopback(base_url)
-            || is_same_server(base_url, self.environment.base_url.as_deref().unwrap_or(OPENAI))
+            || is_same_server(base_url, wire.base_url(self.environment).unwrap_or(wire.default_url()))
     }
 }
 

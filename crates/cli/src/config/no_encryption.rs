@@ -2,7 +2,7 @@
 
 use std::{env, sync::Arc};
 
-use superstep::{Checkpointer, Store};
+use superstep::{Checkpointer, Store, store::Embed};
 
 use crate::output::exit::Failure;
 
@@ -36,7 +36,7 @@ pub(crate) fn seal_threads(store: Arc<dyn Checkpointer>, _: &SealOptions) -> Arc
     store
 }
 
-pub(crate) fn seal_items(store: impl Store) -> Result<Arc<dyn Store>, Failure> {
+pub(crate) fn seal_items(store: impl Store, _: Option<Arc<dyn Embed>>) -> Result<Arc<dyn Store>, Failure> {
     options().map(|_| Arc::new(store) as Arc<dyn Store>)
 }
 

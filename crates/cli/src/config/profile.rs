@@ -11,7 +11,8 @@ use serde::{
 };
 use serde_json::Value;
 use superstep::llm::{
-    ApiKey, ChatModel, Named, OpenAiConfig, OpenAiModel, Timeouts,
+    AnthropicConfig, AnthropicModel, ApiKey, CacheTime, ChatModel, Named, OpenAiConfig, OpenAiModel,
+    ResponsesConfig, ResponsesModel, Thinking, Timeouts,
     limits::AnswerLimits,
     media::Accepts,
     models::{ModelInfo, ModelTable, Prices},
@@ -20,8 +21,9 @@ use superstep::llm::{
 
 use crate::{
     config::{
-        server::{OPENAI, is_loopback, is_same_server, key_in},
+        server::{is_loopback, is_same_server, key_in},
         switch::Sparse,
+        wire::Wire,
     },
     offline::planner::{OFFLINE, Offline},
     output::exit::{Exit, Failure},
@@ -68,6 +70,9 @@ pub(crate) struct Profile {
     limits: AnswerLimits,
     temperature: Option<f64>,
     max_tokens: Option<u32>,
+    effort: Option<String>,
+    thinking: Option<Thinking>,
+    cache: Option<CacheTime>,
     extra: BTreeMap<String, Value>,
 }
 
@@ -122,8 +127,10 @@ impl Profiles {
 impl Profile {
     /// Returns the facts about a model: those of the profile if it names that model, over those of the table.
     pub(crate) fn info(&self, model: &str, table: &ModelTable) -> Option<Arc<ModelInfo>> {
+        let is_named = self.model.as_deref().is_none_or(|named| named == model);
+        let (_, model) = Wire::split(model);
         let mut own = ModelInfo { id: model.to_owned(), ..ModelInfo::default() };
-        if self.model.as_deref().is_none_or(|named| named == model) {
+        if is_named {
             (own.window, own.price) = (self.context_window, self.price.clone());
         }
         match table.find(model) {
@@ -144,6 +151,96 @@ impl Profile {
         if model == OFFLINE {
             return Ok(Arc::new(Offline));
         }
+        let models = Arc::new(self.info(model, table).into_iter().collect());
+        let (wire, at_provider) = Wire::split(model);
+        self.check_fields(wire)?;
+        let asked: Arc<dyn ChatModel> = match wire {
+            Wire::Chat | Wire::Gemini => self.chat(at_provider, base_url, key, text_calls, models)?,
+            Wire::Responses => Arc::new(self.responses(at_provider, base_url, key, models)?),
+            Wire::Anthropic => Arc::new(self.anthropic(at_provider, base_url, key, models)?),
+        };
+        let name = self.name.as_deref().unwrap_or(model);
+        Ok(if name == asked.name() { asked } else { Arc::new(Named::new(name, asked)) })
+    }
+
+    /// Refuses settings that a protocol does not have.
+    fn check_fields(&self, wire: Wire) -> Result<(), Failure> {
+        let is_native = matches!(wire, Wire::Responses | Wire::Anthropic);
+        for (field, is_set, has_it) in [
+            ("effort", self.effort.is_some(), is_native),
+            ("thinking", self.thinking.is_some(), wire == Wire::Anthropic),
+            ("cache", self.cache.is_some(), wire == Wire::Anthropic),
+        ] {
+            if is_set && !has_it {
+                return Err(Failure::usage(format!(
+                    "the configuration sets `{field}` for a model of the protocol `{}`, which has no such setting; use `extra` for a \
+                     field of its own",
+                    wire.name()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn temperature(&self) -> Option<f32> {
+        self.temperature.map(|temperature| temperature as f32)
+    }
+
+    fn anthropic(
+        &self,
+        model: &str,
+        base_url: &str,
+        key: ApiKey,
+        models: Arc<ModelTable>,
+    ) -> Result<AnthropicModel, Failure> {
+        let config = AnthropicConfig::new(base_url, key, model);
+        let config = AnthropicConfig {
+            thinking: self.thinking.unwrap_or(config.thinking),
+            effort: self.effort.clone(),
+            cache: self.cache.unwrap_or(config.cache),
+            temperature: self.temperature(),
+            max_tokens: self.max_tokens,
+            accepts: if self.accepts.is_empty() { config.accepts } else { self.accepts() },
+            extra: self.extra.clone(),
+            timeouts: self.timeouts,
+            limits: self.limits,
+            models,
+            ..config
+        };
+        AnthropicModel::new(config).map_err(|error| Failure::caused(Exit::Usage, &error))
+    }
+
+    fn responses(
+        &self,
+        model: &str,
+        base_url: &str,
+        key: ApiKey,
+        models: Arc<ModelTable>,
+    ) -> Result<ResponsesModel, Failure> {
+        let sees = models.find(model).is_some_and(|known| known.can("images"));
+        let accepts = Accepts { images: sees, audio: false };
+        let config = ResponsesConfig {
+            effort: self.effort.clone(),
+            temperature: self.temperature(),
+            max_tokens: self.max_tokens,
+            accepts: if self.accepts.is_empty() { accepts } else { self.accepts() },
+            extra: self.extra.clone(),
+            timeouts: self.timeouts,
+            limits: self.limits,
+            models,
+            ..ResponsesConfig::new(base_url, key, model)
+        };
+        ResponsesModel::new(config).map_err(|error| Failure::caused(Exit::Usage, &error))
+    }
+
+    fn chat(
+        &self,
+        model: &str,
+        base_url: &str,
+        key: ApiKey,
+        text_calls: Option<bool>,
+        models: Arc<ModelTable>,
+    ) -> Result<Arc<dyn ChatModel>, Failure> {
         let wire = WireConfig {
             model: model.to_owned(),
             arguments: self.arguments,
@@ -154,37 +251,25 @@ impl Profile {
             lists_called_tools: self.lists_called_tools,
             accepts: self.accepts(),
             output_limit: self.output_limit,
-            temperature: self.temperature.map(|temperature| temperature as f32),
+            temperature: self.temperature(),
             max_tokens: self.max_tokens,
             extra: self.extra.clone(),
         };
         let (timeouts, limits) = (self.timeouts, self.limits);
-        let models = Arc::new(self.info(model, table).into_iter().collect());
         let config =
             OpenAiConfig { wire, timeouts, limits, models, ..OpenAiConfig::new(base_url, key, model) };
         let asked = OpenAiModel::new(config).map_err(|error| Failure::caused(Exit::Usage, &error))?;
         // Self-hosted servers often do not parse their model's format of calls.
         let reads = self.text_calls.or(text_calls).unwrap_or_else(|| is_loopback(base_url));
-        let asked: Arc<dyn ChatModel> = if reads { Arc::new(ReadsTextCalls(asked)) } else { Arc::new(asked) };
-        Ok(match &self.name {
-            Some(name) => Arc::new(Named::new(name.as_str(), asked)),
-            None => asked,
-        })
+        Ok(if reads { Arc::new(ReadsTextCalls(asked)) } else { Arc::new(asked) })
     }
 
     /// Returns the media that the model accepts.
-    pub(crate) fn accepts(&self) -> Accepts {
+    fn accepts(&self) -> Accepts {
         Accepts {
             images: self.accepts.contains(&MediaKind::Images),
             audio: self.accepts.contains(&MediaKind::Audio),
         }
-    }
-
-    /// Returns the settings of the model that it builds.
-    pub(crate) fn settings(&self) -> BTreeMap<String, Value> {
-        let temperature = self.temperature.map(|temperature| temperature as f32);
-        let (max_tokens, extra) = (self.max_tokens, self.extra.clone());
-        WireConfig { temperature, max_tokens, extra, ..WireConfig::default() }.settings()
     }
 
     /// Returns whether it applies to the model of a server.
@@ -198,10 +283,15 @@ impl Profile {
     }
 
     /// Returns whether its key may be sent to `base_url` although only a database names both.
-    pub(crate) fn knows(&self, base_url: &str, own_url: Option<&str>) -> bool {
+    pub(crate) fn knows(&self, wire: Wire, base_url: &str, own_url: Option<&str>) -> bool {
+        let (of_wire, _) = wire.variables();
         match self.key_env.as_deref() {
             None => true,
-            Some("OPENAI_API_KEY") if is_same_server(base_url, own_url.unwrap_or(OPENAI)) => true,
+            Some(key)
+                if key == of_wire && is_same_server(base_url, own_url.unwrap_or(wire.default_url())) =>
+            {
+                true
+            }
             Some(_) => is_loopback(base_url),
         }
     }
@@ -269,11 +359,15 @@ mod tests {
     #[test]
     fn a_variable_goes_nowhere_that_only_a_database_names() {
         let with = |key_env: &str| Profile { key_env: Some(key_env.into()), ..Profile::default() };
-        assert!(!with("OTHER_SECRET").knows("https://api.openai.com/v1", None));
-        assert!(with("OPENAI_API_KEY").knows("https://api.openai.com/v1/", None));
-        assert!(!with("OPENAI_API_KEY").knows("https://elsewhere.example/v1", None));
-        assert!(with("OPENAI_API_KEY").knows("https://mine.example/v1", Some("https://mine.example/v1")));
-        assert!(with("OTHER_SECRET").knows("http://127.0.0.1:1/v1", None));
-        assert!(Profile::default().knows("https://elsewhere.example/v1", None));
+        assert!(!with("OTHER_SECRET").knows(Wire::Chat, "https://api.openai.com/v1", None));
+        assert!(with("OPENAI_API_KEY").knows(Wire::Chat, "https://api.openai.com/v1/", None));
+        assert!(!with("OPENAI_API_KEY").knows(Wire::Chat, "https://elsewhere.example/v1", None));
+        assert!(with("OPENAI_API_KEY").knows(
+            Wire::Chat,
+            "https://mine.example/v1",
+            Some("https://mine.example/v1")
+        ));
+        assert!(with("OTHER_SECRET").knows(Wire::Chat, "http://127.0.0.1:1/v1", None));
+        assert!(Profile::default().knows(Wire::Chat, "https://elsewhere.example/v1", None));
     }
 }

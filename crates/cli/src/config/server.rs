@@ -6,9 +6,6 @@ use superstep::llm::{ApiKey, http, variables};
 
 use crate::output::exit::Failure;
 
-/// The address that the environment's key is for.
-pub(crate) const OPENAI: &str = "https://api.openai.com/v1";
-
 /// Returns the key in an environment variable.
 pub(crate) fn key_in(name: &str) -> Result<ApiKey, Failure> {
     variables::withhold(name);

@@ -31,7 +31,10 @@ use crate::{
     },
     offline::planner::OFFLINE,
     output::{exit::Failure, text::quoted},
-    session::{dream_thread, mcp, setup},
+    session::{
+        dream_thread, mcp,
+        setup::{self, steps},
+    },
 };
 
 /// The input of a job of the agent. A promise: jobs of older versions can be read. A job can set nothing else.
@@ -88,11 +91,11 @@ impl Hosted {
         let cwd = &location.cwd;
         let store = location.open()?;
         let servers = mcp::connect(config.wanted_servers().map_err(Failure::usage)?, cwd).await?;
-        let tools = setup::known_tools(cwd, &config, &servers, Some(&react.permissions))?;
+        let tools = steps::known_tools(cwd, &config, &servers, Some(&react.permissions))?;
         let trust = WorkerTrust { db: location.db().clone(), trusts_all };
-        let models = setup::builder(&choice, react)?.trust(trust).checkpointer(store.clone());
-        let agent = setup::with_tools(models, tools, &servers, &config, cwd, given.approves_all)?;
-        let settings = setup::settings(&choice, config, cwd, None);
+        let models = steps::builder(&choice, react)?.trust(trust).checkpointer(store.clone());
+        let agent = steps::with_tools(models, tools, &servers, &config, cwd, given.approves_all)?;
+        let settings = steps::settings(&choice, config, cwd, None);
         let note = choice.note;
         Ok(Self { agent, note, servers, store, settings, location: Arc::new(location) })
     }

@@ -2,7 +2,7 @@
 //!
 //! Start at [`Setup::new`].
 
-mod steps;
+pub(super) mod steps;
 
 use std::{
     path::{Path, PathBuf},
@@ -19,7 +19,6 @@ use superstep::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::steps::{builder, known_tools, settings, with_tools};
 use crate::{
     config::{location::Location, model::Choice, settings::Settings, trust::Decided},
     output::{exit::Failure, text::quoted},

@@ -192,8 +192,9 @@ impl Reader {
                 deltas.push(Delta::Text(piece("text").to_owned()));
             }
             (Some(Open::Text { rest, .. }), "citations_delta") => {
-                let citations = rest.entry("citations").or_insert_with(|| json!([]));
-                citations.as_array_mut().map(|list| list.push(delta["citation"].clone()));
+                if let Value::Array(citations) = rest.entry("citations").or_insert_with(|| json!([])) {
+                    citations.push(delta["citation"].clone());
+                }
             }
             (Some(Open::Thinking { text, .. }), "thinking_delta") if !piece("thinking").is_empty() => {
                 text.push_str(piece("thinking"));

@@ -1,11 +1,12 @@
 //! The server and its settings.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
 use crate::{
-    ApiKey, ModelConfigError, Timeouts, exchange::config::OPENAI, media::Accepts, model::limits::AnswerLimits,
+    ApiKey, ModelConfigError, Timeouts, exchange::config::OPENAI, media::Accepts,
+    model::limits::AnswerLimits, models::ModelTable,
 };
 
 /// The server and its settings. Create it with [`ResponsesConfig::new`] and change the fields that differ.
@@ -35,6 +36,8 @@ pub struct ResponsesConfig {
     pub timeouts: Timeouts,
     /// The bounds of an answer's size and time; by default, a line may have 4 MiB.
     pub limits: AnswerLimits,
+    /// The facts about models, by name; by default those of this version of superstep.
+    pub models: Arc<ModelTable>,
 }
 
 const OWN_FIELDS: [&str; 15] = [
@@ -71,6 +74,7 @@ impl ResponsesConfig {
             timeouts: Timeouts::default(),
             // The last event has the whole answer again, with the instructions and the tools of the request.
             limits: AnswerLimits { line_bytes: 4 * 1024 * 1024, ..AnswerLimits::default() },
+            models: ModelTable::embedded(),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::{
     exchange::server::{Answer, Server},
     media::Accepts,
     model::limits::bounded,
+    models::ModelInfo,
 };
 
 /// A model on a server with the Responses API, such as OpenAI's, or one of the kind Open Responses.
@@ -121,6 +122,10 @@ impl ChatModel for ResponsesModel {
 
     fn accepts(&self) -> Accepts {
         Accepts { audio: false, ..self.config.accepts }
+    }
+
+    fn info(&self, name: &str) -> Option<&Arc<ModelInfo>> {
+        self.config.models.find(&self.config.model).filter(|_| self.config.model == name)
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {

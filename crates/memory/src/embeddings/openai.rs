@@ -71,7 +71,7 @@ impl EmbeddingsConfig {
 
 /// Embeddings by `POST /embeddings` of OpenAI, which vLLM, llama.cpp, Ollama and others have as well.
 ///
-/// Its vectors are stored under the name of the model alone: the same name on another server has to be the same model.
+/// Vectors are stored under the name of the model alone: the same name on another server has to be the same model.
 /// Needs a tokio runtime.
 ///
 /// ```

@@ -29,10 +29,13 @@ impl Memory {
             ("base_url", self.base_url.is_some()),
             ("key_env", self.key_env.is_some()),
             ("form", self.form.is_some()),
-            ("threshold", self.threshold.is_some()),
             ("infer", self.infer.is_some()),
         ];
         if self.store != Kind::Mem0 {
+            if self.threshold.is_some() && self.embeddings.is_none() {
+                let problem = "only `embeddings` or `store = \"mem0\"` have one";
+                return Err(InvalidSetting::at("memory.threshold", problem));
+            }
             return match of_servers.into_iter().find(|(_, is_given)| *is_given) {
                 Some((field, _)) => {
                     Err(InvalidSetting::at(&format!("memory.{field}"), "only `store = \"mem0\"` has one"))

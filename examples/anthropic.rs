@@ -1,0 +1,68 @@
+//! A reasoning model behind the Messages API of Anthropic.
+//!
+//! Shows: the effort of the reasoning; its summary, streamed before the answer; a tool. The signed reasoning is stored with the
+//! thread and goes back with the result of the tool, and with the next question.
+//!
+//! `ANTHROPIC_API_KEY=… cargo run -p superstep --features anthropic --example anthropic`
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::{env, error::Error, io::Write};
+
+use futures::StreamExt;
+use superstep::{
+    llm::{AnthropicConfig, Thinking},
+    prelude::*,
+};
+
+/// Returns the number of days from a date to the end of its year.
+#[tool(idempotent)]
+async fn days_left(
+    /// The day of the year, from 1.
+    day: u32,
+    /// The year.
+    year: u32,
+) -> Result<String, ToolError> {
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    match (365 + u32::from(is_leap)).checked_sub(day) {
+        Some(left) => Ok(left.to_string()),
+        None => Err(ToolError::failed(format!("{year} has no day {day}"))),
+    }
+}
+
+/// An agent whose model reasons for a short time.
+pub(crate) fn agent(config: AnthropicConfig) -> Result<Agent, Box<dyn Error>> {
+    let effort = Some("low".to_owned());
+    let model = AnthropicModel::new(AnthropicConfig { effort, thinking: Thinking::Adaptive, ..config })?;
+    Ok(Agent::builder(model).tools([days_left()]).checkpointer(MemoryCheckpointer::new()).build()?)
+}
+
+/// Runs a turn, prints the reasoning and the answer as they are streamed, and returns the answer.
+pub(crate) async fn ask(agent: &Agent, question: &str) -> Result<String, Box<dyn Error>> {
+    println!("> {question}");
+    let mut turn = agent.thread("dates").ask_stream(question);
+    while let Some(event) = turn.next().await {
+        match event {
+            AgentEvent::LlmToken { token, reasoning_token } => print!("{reasoning_token}{token}"),
+            AgentEvent::ToolStart { tool, args, .. } => println!("\n{tool} {args}"),
+            _ => {}
+        }
+        std::io::stdout().flush()?;
+    }
+    println!();
+    Ok(turn.reply().await?.text)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    if env::var_os("ANTHROPIC_API_KEY").is_none() {
+        println!("set ANTHROPIC_API_KEY");
+        return Ok(());
+    }
+    let model = env::var("ANTHROPIC_MODEL").unwrap_or_else(|_| "claude-sonnet-5-5".to_owned());
+    let agent = agent(AnthropicConfig::from_env(model)?)?;
+
+    ask(&agent, "How many days of 2028 are left after the 1st of March?").await?;
+    ask(&agent, "And of 2029?").await?;
+    Ok(())
+}
