@@ -397,7 +397,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Assembler, Message, Response, messages::origin::Origin};
+    use crate::{Assembler, Message, Response};
 
     fn place() -> Delta {
         let [wire, server, model, prefix] = ["responses", "http://h", "m", ""].map(str::to_owned);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     fn items(message: &Message) -> Vec<OriginItem> {
-        message.origin.as_ref().map_or_else(Vec::new, |origin: &Box<Origin>| origin.items.clone())
+        message.origin.as_ref().map_or_else(Vec::new, |origin| origin.items.clone())
     }
 
     fn said(text: &str) -> Value {
