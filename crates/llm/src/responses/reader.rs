@@ -37,9 +37,9 @@ pub(super) struct Reader {
     newest: usize,
     last_text: Option<(usize, usize)>,
     last_reasoning: Option<(usize, Channel, usize)>,
-    /// A part of the text is a refusal.
+    /// `true` if a part of the text is a refusal.
     refuses: bool,
-    /// A text arrived behind a later one.
+    /// `true` if a text arrived behind a later one.
     is_mixed: bool,
     finished: bool,
     /// The first event that was not JSON, for the error of a stream without an end.
@@ -53,15 +53,15 @@ struct State {
     /// The number of bytes of its text, with the separator before it.
     bytes: usize,
     is_call: bool,
-    /// The id and the name of the call were reported.
+    /// `true` if the id and the name of the call were reported.
     is_named: bool,
-    /// It has arrived as a whole.
+    /// `true` if it has arrived as a whole.
     is_done: bool,
-    /// It goes back to the server.
+    /// `true` if it goes back to the server.
     is_stored: bool,
-    /// Its whole text is not the one that was streamed.
+    /// `true` if its whole text is not the one that was streamed.
     differs: bool,
-    /// The model did not complete it.
+    /// `true` if the model did not complete it.
     is_cut: bool,
 }
 

@@ -167,9 +167,19 @@ async fn calls_that_are_cut_off_are_not_executed() {
 async fn a_text_that_is_cut_off_is_continued_without_ids() {
     let cut =
         json!({"out": [{"reasoning": "Hm"}, {"text": "one ", "status": "incomplete"}], "end": "incomplete"});
-    let Some(ran) = play(json!([cut, {"out": [{"reasoning": "Hm"}, {"text": "two"}]}])).await else { return };
-    let is_continued = matches!(ReactConfig::graph(9).length, LengthPolicy::Continue { .. });
-    assert_eq!(ran.text, if is_continued { "one two" } else { "one " });
+    let script = json!([cut, {"out": [{"reasoning": "Hm"}, {"text": "two"}]}]);
+    let continuing = |agent: AgentBuilder| {
+        let length = LengthPolicy::Continue { max: 1, prompt: "Go on.".into() };
+        let config = agent.current_config();
+        agent.config(ReactConfig { length, ..config })
+    };
+    let Some(ran) = play_as(script, |_| (), continuing).await else { return };
+    assert_eq!((ran.text.as_str(), ran.answered()), ("one two", vec![200; 3]));
+    // The joined text is not one of the server's answers.
+    for line in &ran.log {
+        let input = line.body["input"].as_array().unwrap();
+        assert!(input.iter().all(|item| item.get("id").is_none()), "{}", line.body);
+    }
 }
 
 #[tokio::test]
