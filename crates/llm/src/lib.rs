@@ -27,6 +27,7 @@ mod text_calls;
 mod texts;
 pub mod tokens;
 mod tools;
+mod usage;
 pub mod variables;
 
 #[cfg(feature = "anthropic")]
@@ -44,7 +45,7 @@ pub use messages::{
 };
 pub use model::{
     assemble::{Assembler, complete},
-    chat_model::{ChatModel, Delta, FinishReason, Named, Request, Response, ResponseStream, Usage},
+    chat_model::{ChatModel, Delta, FinishReason, Named, Request, Response, ResponseStream},
     limits,
     retry::ModelRetry,
     timers,
@@ -62,6 +63,7 @@ pub use tools::{
     subject::Subject,
     tool::{Behaviour, Tool, ToolFuture, ToolReply, ToolSpec},
 };
+pub use usage::Usage;
 
 /// Items shared with the other crates of superstep. Not for other use.
 #[doc(hidden)]

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use superstep_llm::Usage;
-
-use crate::state::TurnCost;
+use superstep_llm::{Usage, models::NanoDollars};
 
 /// The budget of one turn. `None` means no limit.
 ///
@@ -57,10 +55,9 @@ pub struct Cost {
 
 impl Cost {
     /// Returns the cost of tokens, which is `known` unless there are prices; infinite if a price is unknown.
-    pub(crate) fn of(self, usage: Usage, known: Option<TurnCost>) -> f64 {
+    pub(crate) fn of(self, usage: Usage, known: Option<NanoDollars>) -> f64 {
         if self.uses_known_prices() {
-            let known = known.filter(|cost| !cost.incomplete);
-            return known.map_or(f64::INFINITY, |cost| cost.nano_dollars.dollars());
+            return known.map_or(f64::INFINITY, NanoDollars::dollars);
         }
         let price = |tokens: u64, per_million: Option<f64>| {
             tokens as f64 / 1e6 * per_million.unwrap_or(f64::INFINITY)
@@ -112,20 +109,16 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
-    use superstep_llm::models::NanoDollars;
-
     use super::*;
 
     #[test]
     fn given_prices_count_before_known_ones() {
         let cost = |input, output| Cost { max: 1.0, per_million_input: input, per_million_output: output };
         let usage = Usage::new(500_000, 100_000);
-        let known = TurnCost { nano_dollars: NanoDollars(250_000_000), incomplete: false };
+        let known = NanoDollars(250_000_000);
         assert_eq!(cost(Some(2.0), Some(10.0)).of(usage, Some(known)), 2.0);
         assert_eq!(cost(None, None).of(usage, Some(known)), 0.25);
-        for unknown in [None, Some(TurnCost { incomplete: true, ..known })] {
-            assert_eq!(cost(None, None).of(usage, unknown), f64::INFINITY);
-        }
+        assert_eq!(cost(None, None).of(usage, None), f64::INFINITY);
         assert_eq!(cost(Some(2.0), None).of(usage, Some(known)), f64::INFINITY);
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Shown<'a> {
     pub(super) pruned: usize,
     /// The media of tool results before this position are not sent.
     pub(super) without_media: usize,
-    /// What a provider wants back of the messages before this position is not sent.
+    /// The origins of messages before this position are not sent.
     without_origin: usize,
     micro: Option<&'a Truncate>,
 }

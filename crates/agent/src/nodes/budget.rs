@@ -11,7 +11,7 @@ use std::{
 };
 
 use superstep_graph::{Cx, NodeError};
-use superstep_llm::Usage;
+use superstep_llm::{Usage, models::NanoDollars};
 use tokio::time::Instant;
 
 use crate::{
@@ -92,8 +92,8 @@ const WARNED: &str = "budget_warned";
 /// The resources used by a turn so far.
 pub(super) struct Spent {
     pub(super) usage: Usage,
-    /// The cost by known prices.
-    pub(super) cost: Option<TurnCost>,
+    /// The cost by known prices, if all are known.
+    pub(super) cost: Option<NanoDollars>,
     pub(super) tool_calls: usize,
     /// The time since it began.
     pub(super) time: Duration,
@@ -102,7 +102,8 @@ pub(super) struct Spent {
 impl Spent {
     pub(super) fn of(state: &AgentState, now_ms: i64) -> Self {
         let ms = u64::try_from(now_ms.saturating_sub(state.started_ms)).unwrap_or(0);
-        let (usage, cost, tool_calls) = (state.usage, state.cost(), state.tools_used.len());
+        let (usage, cost, tool_calls) =
+            (state.usage, state.cost().and_then(TurnCost::whole), state.tools_used.len());
         Self { usage, cost, tool_calls, time: Duration::from_millis(ms) }
     }
 

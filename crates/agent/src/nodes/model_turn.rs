@@ -31,7 +31,7 @@ use crate::{
     events::emit,
     state::{
         AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer, ModelCost, RequestFrame, StopReason,
-        cost::cost_of,
+        TurnCost, cost::cost_of,
     },
     trace,
 };
@@ -304,7 +304,7 @@ impl PlannedCall<'_> {
             self.space.filled();
         }
         let Totals { usage, costs } = totals;
-        let cost = cost_of(usage, &self.state.usage_by_model, &costs);
+        let cost = cost_of(usage, &self.state.usage_by_model, &costs).and_then(TurnCost::whole);
         let spent = Spent { usage, cost, ..Spent::of(self.state, cx.now_ms()) };
         let mut state = self.state.clone();
         state.answer.estimated |= self.is_guessed(&response);

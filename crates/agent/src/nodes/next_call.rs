@@ -30,7 +30,7 @@ pub(super) struct NextCall<'a> {
     pub(super) completes: bool,
     /// User messages added to this request only.
     pub(super) hints: Vec<Cow<'a, str>>,
-    /// They join the conversation instead, because the model signs what precedes its answers.
+    /// The hints join the conversation instead, because the model signs what precedes its answers.
     pub(super) keeps_hints: bool,
 }
 

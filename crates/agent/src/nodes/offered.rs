@@ -153,7 +153,7 @@ struct RecordedTool {
     recorded: ToolRecord,
     /// The current tool of this name.
     now: Option<Arc<dyn Tool>>,
-    /// The turn goes on with the tools of its beginning: a call reaches the current tool.
+    /// The turn continues with the tools of its beginning: a call reaches the current tool.
     is_live: bool,
 }
 

@@ -11,7 +11,7 @@ use superstep_graph::{
 use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage, snapshots::FileChanges};
 
 use super::{
-    cost::ModelCost,
+    cost::{ModelCost, TurnCost, cost_of},
     hook_failure::HookFailure,
     outcome::{AgentOutcome, StopReason},
     parts::Parts,
@@ -240,6 +240,11 @@ impl AgentState {
     pub fn memory_owner(&self, thread: Option<&ThreadId>) -> Option<String> {
         let user = Some(self.user_id.as_str()).filter(|user| !user.is_empty());
         user.or(thread.map(ThreadId::as_str)).map(str::to_owned)
+    }
+
+    /// Returns the estimated cost of the turn; `None` if no price is known.
+    pub fn cost(&self) -> Option<TurnCost> {
+        cost_of(self.usage, &self.usage_by_model, &self.estimated_cost)
     }
 
     /// Returns the message that the next response continues, if the last one was a part.

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use superstep_llm::{Usage, models::NanoDollars};
 
-use super::agent_state::AgentState;
-
 /// The cost of a model in a turn. An estimate by the prices that were known when its responses were accepted; later prices do not
 /// change it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,18 +26,18 @@ pub struct TurnCost {
     pub incomplete: bool,
 }
 
+impl TurnCost {
+    /// Returns the amount, if all prices are known.
+    pub(crate) fn whole(self) -> Option<NanoDollars> {
+        (!self.incomplete).then_some(self.nano_dollars)
+    }
+}
+
 impl ModelCost {
     /// Returns the sum, as of the newest prices.
     pub(crate) fn plus(&self, other: &Self) -> Self {
         let as_of = self.as_of.clone().max(other.as_of.clone());
         Self { nano_dollars: self.nano_dollars + other.nano_dollars, as_of }
-    }
-}
-
-impl AgentState {
-    /// Returns the estimated cost of the turn; `None` if no price is known.
-    pub fn cost(&self) -> Option<TurnCost> {
-        cost_of(self.usage, &self.usage_by_model, &self.estimated_cost)
     }
 }
 
@@ -61,6 +59,7 @@ pub(crate) fn cost_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::AgentState;
 
     #[test]
     fn a_model_without_a_price_makes_the_cost_incomplete() {

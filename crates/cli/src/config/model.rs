@@ -63,6 +63,26 @@ impl Environment {
             models: model_table::table()?,
         })
     }
+
+    /// Returns the server that it names for a protocol.
+    fn base_url_of(&self, wire: Wire) -> Option<&str> {
+        let url = match wire {
+            Wire::Chat | Wire::Responses => &self.base_url,
+            Wire::Anthropic => &self.anthropic_base_url,
+            Wire::Gemini => &self.gemini_base_url,
+        };
+        url.as_deref()
+    }
+
+    /// Returns the key that it has for a protocol.
+    fn key_of(&self, wire: Wire) -> Option<&ApiKey> {
+        let key = match wire {
+            Wire::Chat | Wire::Responses => &self.key,
+            Wire::Anthropic => &self.anthropic_key,
+            Wire::Gemini => &self.gemini_key,
+        };
+        key.as_ref()
+    }
 }
 
 /// The inputs of the choice of a model. A flag overrides the thread, the thread overrides the environment.
@@ -230,7 +250,7 @@ impl ModelInputs<'_> {
             (AddressSource::File, of(file)),
             (AddressSource::Thread, of_thread),
             (AddressSource::Thread, of(stored)),
-            (AddressSource::Environment, wire.base_url(self.environment).map(str::to_owned)),
+            (AddressSource::Environment, self.environment.base_url_of(wire).map(str::to_owned)),
             (AddressSource::Environment, self.key(wire).map(|_| wire.default_url().to_owned())),
         ];
         if let Some((from, base_url)) = urls.into_iter().find_map(|(from, url)| Some((from, url?))) {
@@ -274,7 +294,7 @@ impl ModelInputs<'_> {
     }
 
     fn key(&self, wire: Wire) -> Option<&ApiKey> {
-        self.given.key.as_ref().or(wire.key(self.environment))
+        self.given.key.as_ref().or(self.environment.key_of(wire))
     }
 
     fn offline(&self, note: Option<String>) -> Choice {
@@ -362,7 +382,7 @@ impl ModelInputs<'_> {
             return Err(Failure::usage(format!("the configuration names no `model` for `models.{what}`")));
         };
         let wire = Wire::of(model);
-        let of_wire = wire.base_url(self.environment).unwrap_or(wire.default_url());
+        let of_wire = self.environment.base_url_of(wire).unwrap_or(wire.default_url());
         let is_of_main = Wire::of(&main.name) == wire;
         let of_main = main.base_url.clone().filter(|_| is_of_main);
         let of_main = of_main.as_deref().unwrap_or(of_wire);
@@ -372,7 +392,7 @@ impl ModelInputs<'_> {
             Some(key) => key,
             None if is_of_main && is_same_server(&base_url, of_main) => main.key.clone(),
             None if !is_of_main && is_same_server(&base_url, of_wire) => {
-                wire.key(self.environment).cloned().unwrap_or_default()
+                self.environment.key_of(wire).cloned().unwrap_or_default()
             }
             None => ApiKey::default(),
         };
@@ -388,7 +408,7 @@ impl ModelInputs<'_> {
         repeated_flags: &mut Vec<String>,
     ) -> Result<(), Failure> {
         let Some(variable) = &profile.key_env else { return Ok(()) };
-        if profile.knows(wire, base_url, wire.base_url(self.environment)) {
+        if profile.knows(wire, base_url, self.environment.base_url_of(wire)) {
             return Ok(());
         }
         let Some(file) = &self.given.file else {
@@ -403,16 +423,16 @@ impl ModelInputs<'_> {
 
     /// Returns whether the environment names this server, or a key for it.
     fn is_of_environment(&self, wire: Wire, base_url: &str) -> bool {
-        let of_key = wire.key(self.environment).map(|_| wire.default_url());
-        wire.base_url(self.environment).or(of_key).is_some_and(|own| is_same_server(own, base_url))
+        let of_key = self.environment.key_of(wire).map(|_| wire.default_url());
+        self.environment.base_url_of(wire).or(of_key).is_some_and(|own| is_same_server(own, base_url))
     }
 
     /// Returns whether the environment's key, if any, may be sent to this server without a flag.
     fn knows(&self, wire: Wire, base_url: &str) -> bool {
-        let key_is_of_environment = self.given.key.is_none() && wire.key(self.environment).is_some();
+        let key_is_of_environment = self.given.key.is_none() && self.environment.key_of(wire).is_some();
         !key_is_of_environment
             || is_loopback(base_url)
-            || is_same_server(base_url, wire.base_url(self.environment).unwrap_or(wire.default_url()))
+            || is_same_server(base_url, self.environment.base_url_of(wire).unwrap_or(wire.default_url()))
     }
 }
 

@@ -1,9 +1,5 @@
 //! The protocol of a model, which is the beginning of its name.
 
-use superstep::llm::ApiKey;
-
-use crate::config::model::Environment;
-
 /// A protocol of models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wire {
@@ -57,26 +53,6 @@ impl Wire {
             Self::Anthropic => ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
             Self::Gemini => ("GEMINI_API_KEY", "GEMINI_BASE_URL"),
         }
-    }
-
-    /// Returns the server that the environment names for the protocol.
-    pub(crate) fn base_url(self, environment: &Environment) -> Option<&str> {
-        let url = match self {
-            Self::Chat | Self::Responses => &environment.base_url,
-            Self::Anthropic => &environment.anthropic_base_url,
-            Self::Gemini => &environment.gemini_base_url,
-        };
-        url.as_deref()
-    }
-
-    /// Returns the key that the environment has for the protocol.
-    pub(crate) fn key(self, environment: &Environment) -> Option<&ApiKey> {
-        let key = match self {
-            Self::Chat | Self::Responses => &environment.key,
-            Self::Anthropic => &environment.anthropic_key,
-            Self::Gemini => &environment.gemini_key,
-        };
-        key.as_ref()
     }
 }
 

@@ -76,7 +76,7 @@ pub enum CacheTime {
     /// An hour for the tools and the system prompt, five minutes for the rest.
     #[serde(rename = "1h")]
     Hour,
-    /// Nothing is marked for the cache.
+    /// Without marks for the cache.
     #[serde(rename = "off")]
     Off,
 }

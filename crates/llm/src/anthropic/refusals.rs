@@ -44,7 +44,7 @@ pub(super) fn error_in_stream(event: &Value) -> ModelError {
     error
 }
 
-/// What is known of the server's refusals, for all requests of the process.
+/// The refusals of the server that apply to all requests of the process.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// Betas that it refused by name.

@@ -37,12 +37,12 @@ pub enum OriginItem {
     Text {
         /// The number of its bytes.
         bytes: usize,
-        /// Its other fields, as a JSON object.
+        /// The other fields of the piece, as a JSON object.
         rest: String,
     },
     /// The next call.
     Call {
-        /// Its other fields, as a JSON object; in the protocol `chat` those within its `function` are in an object of this name.
+        /// The other fields of the call, as a JSON object; in the protocol `chat` those within its `function` are in an object of this name.
         rest: String,
     },
     /// The answer is a refusal, which is not sent to the server again.

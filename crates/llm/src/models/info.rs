@@ -10,7 +10,7 @@ use super::prices::Prices;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelInfo {
-    /// Its name at the provider.
+    /// The name at the provider.
     pub id: String,
     /// Other names of the same model.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]

@@ -52,11 +52,13 @@ impl fmt::Display for NanoDollars {
 pub struct Price(NanoDollars);
 
 /// The error of a text that is not a [`Price`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid price `{0}`; write dollars per million tokens, with nine decimal places at most, such as `0.25`"
 )]
 pub struct PriceError(String);
+
+crate::debug_by_chain!(PriceError);
 
 impl Price {
     /// Returns the price of a million tokens.

@@ -55,11 +55,11 @@ struct State {
     is_call: bool,
     /// `true` if the id and the name of the call were reported.
     is_named: bool,
-    /// `true` if it has arrived as a whole.
+    /// `true` if the item has arrived as a whole.
     is_done: bool,
-    /// `true` if it goes back to the server.
+    /// `true` if the item goes back to the server.
     is_stored: bool,
-    /// `true` if its whole text is not the one that was streamed.
+    /// `true` if the whole text is not the one that was streamed.
     differs: bool,
     /// `true` if the model did not complete it.
     is_cut: bool,
