@@ -316,12 +316,12 @@ on_every_store! {
 
     async fn what_is_approved_when_the_time_is_over_is_not_executed(backend: Backend) {
         let kit = Kit::default();
-        let budget = Budget { wall: Some(Duration::from_secs(60)), reserve_final: true, ..Budget::default() };
+        let budget = Budget { wall: Some(Duration::from_secs(3600)), reserve_final: true, ..Budget::default() };
         let scenario = sending().config(|config| ReactConfig { budget, ..config });
         let at = |ms| -> Arc<dyn Clock> { Arc::new(TokioClock::starting_at(ms)) };
         let (agent, _) = program(&scenario, &kit, &backend, vec![two(), txt("too late")]);
         agent.thread("t").clock(at(0)).ask("go").await.unwrap();
-        let reply = agent.thread("t").answer("c1", Approval::Approve).clock(at(120_000)).resume().await.unwrap();
+        let reply = agent.thread("t").answer("c1", Approval::Approve).clock(at(7_200_000)).resume().await.unwrap();
         assert_eq!((reply.text.as_str(), reply.metadata.stop_reason.as_str()), ("too late", "budget_wall"));
         assert_eq!(kit.n("send"), 0);
         assert_eq!(result(&agent, "c1").await, "Error: budget exhausted, not executed.");
