@@ -194,7 +194,7 @@ async fn the_memory_is_configured_and_its_tools_are_listed() {
         2,
         "the configuration `bad.toml` does not fit: line 3, column 1: `memory`: unknown field `folder`; \
          known fields are `store`, `path`, `user`, `retrieve`, `tools`, `phrases`, `base_url`, `key_env`, \
-         `form`, `threshold`, `infer`",
+         `form`, `threshold`, `infer`, `embeddings`",
     );
 }
 
