@@ -26,7 +26,7 @@ use crate::{
     messages::extras::{fnv, valid},
     models::ModelInfo,
     openai::message::WirePolicy,
-    toolset::ToolSpecs,
+    tools::tool::ToolSpecs,
 };
 
 /// The protocol of the messages.
