@@ -7,6 +7,7 @@ mod openai;
 mod openai_faults;
 mod responses;
 mod retry;
+mod rounds;
 mod servers;
 pub(crate) mod strict;
 

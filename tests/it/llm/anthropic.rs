@@ -4,14 +4,17 @@ mod agents;
 
 use serde_json::{Value, json};
 use superstep::llm::{
-    AnthropicConfig, AnthropicModel, Assembler, FinishReason, Message, ModelErrorKind, Request, Response,
-    Thinking, ToolCall, ToolSpec, complete, media::Media, toolset::ToolSpecs, wire::OriginItem,
+    AnthropicConfig, AnthropicModel, Assembler, Delta, FinishReason, Message, ModelErrorKind, Request,
+    Response, ToolCall, complete, media::Media, wire::OriginItem,
 };
 
-use super::{drain, strict::Strict};
+use super::{
+    drain,
+    rounds::{GIF, behind, tools},
+    strict::Strict,
+};
 
 const KEY: &str = "sk-ant-test-0123456789";
-const GIF: &str = "R0lGODlhAQABAAAAACw=";
 
 /// Starts a server with a script and creates a model for it; `None` without Python.
 fn served(answers: Value) -> Option<(Strict, AnthropicModel)> {
@@ -37,23 +40,6 @@ fn hi() -> Request {
         tools: tools(),
         ..Request::new([Message::system("Be kind."), Message::user("hi").with_id("u1")])
     }
-}
-
-fn tools() -> ToolSpecs {
-    let parameters = json!({"type": "object", "properties": {"x": {"type": "integer"}}});
-    [ToolSpec { name: "add".into(), description: "adds".into(), parameters }].into()
-}
-
-/// Returns the conversation behind an answer: the results of its calls, or another message of the user.
-fn behind(request: &Request, answer: &Message) -> Request {
-    let mut next = request.clone();
-    next.messages.push(answer.clone());
-    let results = answer.tool_calls.iter().map(|call| Message::tool(call.id.as_str(), "5"));
-    next.messages.extend(results);
-    if answer.tool_calls.is_empty() {
-        next.messages.push(Message::user("go on"));
-    }
-    next
 }
 
 /// Completes a request and the one behind its answer, as it is after storage. The server must accept both.
@@ -251,7 +237,7 @@ async fn refused_reasoning_stays_out_once() {
     let mut answer = Assembler::new();
     let mut dropped = 0;
     for delta in deltas.into_iter().map(Result::unwrap) {
-        dropped += usize::from(matches!(&delta, superstep::llm::Delta::ReasoningDropped { all: true, .. }));
+        dropped += usize::from(matches!(&delta, Delta::ReasoningDropped { all: true, .. }));
         answer.push(&delta);
     }
     assert_eq!((answer.finish().unwrap().message.content.as_str(), dropped), ("ok", 1));
@@ -278,22 +264,23 @@ async fn a_beta_that_is_refused_by_name_is_left_out_from_then_on() {
 }
 
 #[tokio::test]
-async fn the_provider_may_drop_reasoning_instead_of_refusing_it() {
-    // Reasoning that this model does not read.
+async fn reasoning_that_the_provider_drops_is_reported() {
     let script =
         json!([{"blocks": [{"thinking": "Hm"}, {"use": ["add", "{}"]}]}, {"blocks": [{"text": "ok"}]}]);
-    let Some((_server, model)) = served_as(script, json!({"model_mismatch": "drop"}), |config| {
-        config.thinking = Thinking::Adaptive;
-        config.betas = vec!["thinking-binding-controls-2026-08-01".into()];
-    }) else {
-        return;
-    };
+    let Some((server, model)) = served_as(script, json!({"model_mismatch": "drop"}), |_| ()) else { return };
     let first = complete(&model, hi()).await.unwrap();
     let mut next = behind(&hi(), &first.message);
-    let origin = next.messages[2].to_mut().origin.as_mut().unwrap();
-    // As if the server had forgotten the model.
-    origin.items.retain(|item| !matches!(item, OriginItem::Opaque(_)));
-    assert_eq!(complete(&model, next).await.unwrap().message.content, "ok");
+    // As if the provider read the reasoning of both models.
+    next.messages[2].to_mut().origin.as_mut().unwrap().model = "n".into();
+    let mut config = AnthropicConfig::new(server.origin(), KEY, "n");
+    config.betas = vec!["thinking-binding-controls-2026-08-01".into()];
+    let deltas = drain(&AnthropicModel::new(config).unwrap(), next).await;
+    let dropped = deltas.into_iter().find_map(|delta| match delta.unwrap() {
+        Delta::ReasoningDropped { path, reason, all } => Some((path, reason, all)),
+        _ => None,
+    });
+    let wanted = ("messages.1.content.0".to_owned(), "model_binding_mismatch".to_owned(), false);
+    assert_eq!(dropped, Some(wanted));
 }
 
 #[tokio::test]

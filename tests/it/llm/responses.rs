@@ -5,16 +5,19 @@ mod agents;
 use serde_json::{Value, json};
 use superstep::llm::{
     Assembler, Delta, FinishReason, Message, ModelErrorKind, Request, Response, ResponsesConfig,
-    ResponsesModel, ToolCall, ToolSpec, Usage, complete,
+    ResponsesModel, ToolCall, Usage, complete,
     media::{Accepts, Media},
     toolset::ToolSpecs,
     wire::OriginItem,
 };
 
-use super::{drain, strict::Strict};
+use super::{
+    drain,
+    rounds::{GIF, behind, tools},
+    strict::Strict,
+};
 
 const KEY: &str = "sk-test-0123456789";
-const GIF: &str = "R0lGODlhAQABAAAAACw=";
 
 /// Starts a server with a script and creates a model for it; `None` without Python.
 fn served(answers: Value) -> Option<(Strict, ResponsesModel)> {
@@ -32,23 +35,6 @@ fn served_as(answers: Value, change: impl FnOnce(&mut ResponsesConfig)) -> Optio
 
 fn hi() -> Request {
     Request { tools: tools(), ..Request::new([Message::user("hi").with_id("u1")]) }
-}
-
-fn tools() -> ToolSpecs {
-    let parameters = json!({"type": "object", "properties": {"x": {"type": "integer"}}});
-    [ToolSpec { name: "add".into(), description: "adds".into(), parameters }].into()
-}
-
-/// Returns the conversation behind an answer: the results of its calls, or another message of the user.
-fn behind(request: &Request, answer: &Message) -> Request {
-    let mut next = request.clone();
-    next.messages.push(answer.clone());
-    let results = answer.tool_calls.iter().map(|call| Message::tool(call.id.as_str(), "5"));
-    next.messages.extend(results);
-    if answer.tool_calls.is_empty() {
-        next.messages.push(Message::user("go on"));
-    }
-    next
 }
 
 /// Completes a request and the one behind its answer, as it is after storage. The server must accept both.

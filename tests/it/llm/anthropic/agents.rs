@@ -15,17 +15,16 @@ use superstep::{
             AfterEmpty, AtLimit, ContextBudget, ContextConfig, ContextLayer, EmptyPolicy, LengthPolicy,
             Limit, LimitUnit, PermissionRule, Permit, Truncate,
         },
-        state::ContextView,
     },
-    llm::{
-        AnthropicConfig, AnthropicModel, ModelRetry, ResponsesConfig, ResponsesModel, Tool, ToolCx,
-        ToolReply, ToolSpec, media::Media, retries::Jitter, tool_fn,
-    },
+    llm::{AnthropicConfig, AnthropicModel, ModelRetry, ResponsesConfig, ResponsesModel, retries::Jitter},
 };
 
 use super::{
-    super::strict::{Logged, Strict},
-    GIF, KEY, served_as, types,
+    super::{
+        rounds::recording,
+        strict::{Logged, Strict},
+    },
+    KEY, served_as, types,
 };
 
 #[expect(dead_code, reason = "its `main` reads the environment")]
@@ -57,35 +56,6 @@ impl Ran {
     fn last(&self, n: usize) -> &Value {
         &self.log[n].body["messages"].as_array().unwrap().last().unwrap()["content"]
     }
-}
-
-/// Creates tools that record their calls: `add`, `slow`, `send`, `big` and `look`.
-fn tools(calls: &Arc<Mutex<Vec<String>>>) -> Vec<Arc<dyn Tool>> {
-    let tool = |name: &'static str| {
-        let parameters = json!({"type": "object", "properties": {"x": {"type": "string"}}});
-        let spec = ToolSpec { name: name.into(), description: name.into(), parameters };
-        let calls = Arc::clone(calls);
-        let call = move |args: Value, _: ToolCx| {
-            let calls = Arc::clone(&calls);
-            async move {
-                let x = args["x"].as_str().unwrap_or_default().to_owned();
-                calls.lock().unwrap().push(format!("{name} {x}"));
-                if name == "slow" {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-                Ok(match name {
-                    "big" => ToolReply::text("x".repeat(9000)),
-                    "look" => {
-                        let gif = Media::new("image/gif", GIF).unwrap();
-                        ToolReply::text(gif.to_string()).with_media([gif])
-                    }
-                    _ => ToolReply::text(format!("{name}: {x}")),
-                })
-            }
-        };
-        Arc::new(tool_fn(spec, call)) as Arc<dyn Tool>
-    };
-    ["add", "slow", "send", "big", "look"].map(tool).into()
 }
 
 async fn play(answers: Value) -> Option<Ran> {
@@ -125,7 +95,7 @@ async fn play_as(
 fn builder(model: AnthropicModel, calls: &Arc<Mutex<Vec<String>>>) -> AgentBuilder {
     let preset = ReactConfig::graph(9);
     let retry = ModelRetry { base: Duration::from_millis(1), jitter: Jitter::None, ..preset.retry };
-    Agent::builder(model).tools(tools(calls)).config(ReactConfig { retry, loops: Vec::new(), ..preset })
+    Agent::builder(model).tools(recording(calls)).config(ReactConfig { retry, loops: Vec::new(), ..preset })
 }
 
 fn add(x: &str) -> Value {
@@ -279,7 +249,6 @@ async fn a_full_window_makes_later_requests_smaller() {
     assert_eq!(ran.text, "Some more");
     let size = |n: usize| ran.log[n].body.to_string().len();
     assert!(size(2) + 5000 < size(1), "{} {}", size(1), size(2));
-    assert!(ContextView::default().full.is_none());
 }
 
 #[tokio::test]

@@ -15,17 +15,15 @@ use superstep::{
             ContextBudget, ContextConfig, ContextLayer, LengthPolicy, PermissionRule, Permit, Truncate,
         },
     },
-    llm::{
-        ModelRetry, ResponsesConfig, ResponsesModel, Tool, ToolCx, ToolReply, ToolSpec,
-        media::{Accepts, Media},
-        retries::Jitter,
-        tool_fn,
-    },
+    llm::{ModelRetry, ResponsesConfig, ResponsesModel, media::Accepts, retries::Jitter},
 };
 
 use super::{
-    super::strict::{Logged, Strict},
-    GIF, KEY, served_as, types,
+    super::{
+        rounds::recording,
+        strict::{Logged, Strict},
+    },
+    KEY, served_as, types,
 };
 
 #[expect(dead_code, reason = "its `main` reads the environment")]
@@ -60,35 +58,6 @@ impl Ran {
     }
 }
 
-/// Creates tools that record their calls: `add`, `slow`, `send`, `big` and `look`.
-fn tools(calls: &Arc<Mutex<Vec<String>>>) -> Vec<Arc<dyn Tool>> {
-    let tool = |name: &'static str| {
-        let parameters = json!({"type": "object", "properties": {"x": {"type": "string"}}});
-        let spec = ToolSpec { name: name.into(), description: name.into(), parameters };
-        let calls = Arc::clone(calls);
-        let call = move |args: Value, _: ToolCx| {
-            let calls = Arc::clone(&calls);
-            async move {
-                let x = args["x"].as_str().unwrap_or_default().to_owned();
-                calls.lock().unwrap().push(format!("{name} {x}"));
-                if name == "slow" {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-                Ok(match name {
-                    "big" => ToolReply::text("x".repeat(9000)),
-                    "look" => {
-                        let gif = Media::new("image/gif", GIF).unwrap();
-                        ToolReply::text(gif.to_string()).with_media([gif])
-                    }
-                    _ => ToolReply::text(format!("{name}: {x}")),
-                })
-            }
-        };
-        Arc::new(tool_fn(spec, call)) as Arc<dyn Tool>
-    };
-    ["add", "slow", "send", "big", "look"].map(tool).into()
-}
-
 async fn play(answers: Value) -> Option<Ran> {
     play_as(answers, |_| (), |agent| agent).await
 }
@@ -106,7 +75,7 @@ async fn play_as(
     let preset = ReactConfig::graph(9);
     let retry = ModelRetry { base: Duration::from_millis(1), jitter: Jitter::None, ..preset.retry };
     let agent = Agent::builder(model)
-        .tools(tools(&calls))
+        .tools(recording(&calls))
         .config(ReactConfig { retry, loops: Vec::new(), ..preset })
         .checkpointer(MemoryCheckpointer::new());
     let agent = build(agent).build().unwrap();
