@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
 
 use super::{
     config::AnthropicConfig,
@@ -93,11 +92,10 @@ impl AnthropicModel {
         let mut call =
             Call { model: self.clone(), form: self.refusals.form(), pauses: 0, notices: Vec::new(), request };
         let open = call.begin().await?;
-        let begun = Some((call, open, None));
-        let deltas = stream::unfold(begun, |begun| async {
-            let (mut call, mut open, mut until) = begun?;
-            match call.next(&mut open, &mut until).await {
-                Ok(Some(deltas)) => Some((Ok(deltas), Some((call, open, until)))),
+        let deltas = stream::unfold(Some((call, open)), |begun| async {
+            let (mut call, mut open) = begun?;
+            match call.next(&mut open).await {
+                Ok(Some(deltas)) => Some((Ok(deltas), Some((call, open)))),
                 Ok(None) => None,
                 Err(error) => Some((Err(error), None)),
             }
@@ -184,24 +182,15 @@ impl Call {
         (server.post("/v1/messages", headers, &body).await, betas, prefix, has_thinking)
     }
 
-    /// Returns the next deltas; `None` at the end. The end of the connection is awaited for `until` at most.
-    async fn next(
-        &mut self,
-        open: &mut Reading,
-        until: &mut Option<Instant>,
-    ) -> Result<Option<Vec<Delta>>, ModelError> {
+    /// Returns the next deltas; `None` at the end.
+    async fn next(&mut self, open: &mut Reading) -> Result<Option<Vec<Delta>>, ModelError> {
         loop {
             if !self.notices.is_empty() {
                 return Ok(Some(std::mem::take(&mut self.notices)));
             }
-            let data = match *until {
-                // The answer is complete: what follows neither counts nor fails.
-                Some(until) => {
-                    timeout_at(until, open.answer.next()).await.ok().and_then(Result::ok).flatten()
-                }
-                None => open.answer.next().await?,
+            let Some(data) = open.answer.next().await? else {
+                return open.reader.truncated().map(|()| None);
             };
-            let Some(data) = data else { return open.reader.truncated().map(|()| None) };
             let deltas = open.reader.read(&data)?;
             match open.reader.end() {
                 Some(End::Paused) => {
@@ -213,9 +202,7 @@ impl Call {
                     self.form.paused = open.reader.resume();
                     open.answer = self.begin().await?.answer;
                 }
-                Some(End::Finished) => {
-                    until.get_or_insert_with(|| Instant::now() + self.model.config.timeouts.end);
-                }
+                Some(End::Finished) => open.answer.finish(),
                 None => {}
             }
             if !deltas.is_empty() {

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use reqwest::{Client, Request, Response, Url, header};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
     ApiKey, ModelConfigError, ModelError, ModelErrorKind, Timeouts,
@@ -174,7 +174,13 @@ pub(crate) struct Answer {
     is_stream: bool,
     /// The end of the response, after which only events that were read follow.
     end: Option<Result<(), ModelError>>,
+    /// The maximum time from the end of the answer to that of the response, and the end of that time.
+    grace: Duration,
+    until: Option<Instant>,
 }
+
+/// The maximum of that time, far beyond any use.
+const MAX_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The maximum number of bytes stored from an answer that may not be a stream.
 pub(crate) const HEAD: usize = 16 * 1024;
@@ -184,6 +190,8 @@ impl Answer {
         Self {
             events: Events::of_any_kind(server.limits),
             idle: server.timeouts.idle,
+            grace: server.timeouts.end,
+            until: None,
             encoding: encoding_of(&response),
             response,
             head: Vec::new(),
@@ -192,11 +200,24 @@ impl Answer {
         }
     }
 
+    /// Notes that the answer is complete. The rest of the response, whose end lets the connection be used again, is awaited for a short
+    /// time, and its failures are ignored.
+    pub(crate) fn finish(&mut self) {
+        self.until.get_or_insert_with(|| Instant::now() + self.grace.min(MAX_GRACE));
+    }
+
     /// Returns the data of the next event; `None` at the end.
     ///
     /// # Errors
     /// A broken or silent connection, a response that is too long, or one that is not a stream of events.
     pub(crate) async fn next(&mut self) -> Result<Option<String>, ModelError> {
+        match self.until {
+            Some(until) => Ok(timeout_at(until, self.read()).await.ok().and_then(Result::ok).flatten()),
+            None => self.read().await,
+        }
+    }
+
+    async fn read(&mut self) -> Result<Option<String>, ModelError> {
         loop {
             if let Some(data) = self.events.next_data() {
                 self.is_stream = true;

@@ -1,10 +1,9 @@
 //! The client for servers with the Responses API.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
 
 use super::{WIRE, config::ResponsesConfig, reader::Reader, repairs::Learned, request::Body};
 use crate::{
@@ -91,7 +90,7 @@ impl ResponsesModel {
                         prefix: String::new(),
                     };
                     let notices = stream::iter(notices.into_iter().map(Ok));
-                    return Ok(notices.chain(deltas(answer, Reader::new(place), self.config.timeouts.end)));
+                    return Ok(notices.chain(deltas(answer, Reader::new(place))));
                 }
                 Err(refusal) => refusal,
             };
@@ -135,29 +134,19 @@ impl ChatModel for ResponsesModel {
     }
 }
 
-/// Returns the deltas of an answer. After its end, the server has this time to end the response, so that the connection is used
-/// again.
-fn deltas(
-    answer: Answer,
-    reader: Reader,
-    grace: Duration,
-) -> impl Stream<Item = Result<Delta, ModelError>> + use<> {
-    let reading = Some((answer, reader, None));
-    let read = stream::unfold(reading, move |reading| async move {
-        let (mut answer, mut reader, mut until) = reading?;
-        if reader.is_finished() {
-            until = until.or_else(|| Instant::now().checked_add(grace));
-        }
-        let event = match until {
-            Some(until) => timeout_at(until, answer.next()).await.ok()?,
-            None => answer.next().await,
-        };
-        let deltas = match event {
+/// Returns the deltas of an answer.
+fn deltas(answer: Answer, reader: Reader) -> impl Stream<Item = Result<Delta, ModelError>> + use<> {
+    let read = stream::unfold(Some((answer, reader)), |reading| async {
+        let (mut answer, mut reader) = reading?;
+        let deltas = match answer.next().await {
             Ok(Some(data)) => reader.read(&data),
             Ok(None) => Err(reader.end(None).err()?),
             Err(fault) => Err(reader.end(Some(fault)).err()?),
         };
-        let rest = deltas.is_ok().then_some((answer, reader, until));
+        if reader.is_finished() {
+            answer.finish();
+        }
+        let rest = deltas.is_ok().then_some((answer, reader));
         Some((deltas, rest))
     });
     read.map_ok(|deltas| stream::iter(deltas.into_iter().map(Ok))).try_flatten()
