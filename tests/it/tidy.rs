@@ -19,7 +19,7 @@ mod roots;
 mod words;
 
 /// The crates of this workspace that each crate may depend on: the table of `docs/architecture.md`.
-const ROOMS: [(&str, &[&str]); 19] = [
+const ROOMS: [(&str, &[&str]); 20] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
     ("superstep-state", &["superstep-engine"]),
@@ -58,7 +58,8 @@ const ROOMS: [(&str, &[&str]); 19] = [
             "superstep-telemetry",
         ],
     ),
-    ("superstep-cli", &["superstep"]),
+    ("superstep-session", &["superstep"]),
+    ("superstep-cli", &["superstep", "superstep-session"]),
 ];
 
 /// The dependencies that only certain crates may have.
@@ -78,7 +79,7 @@ const SECRETS: [(&str, &[&str]); 11] = [
 
 /// The folders of a crate, lowest first: each uses those before it. Files next to the folders are below all of
 /// them, unless they are listed.
-const FOLDERS: [(&str, &[&str]); 13] = [
+const FOLDERS: [(&str, &[&str]); 14] = [
     ("graph", &["stream", "journal", "node", "compiled", "run", "builder", "api"]),
     (
         "agent",
@@ -147,7 +148,8 @@ const FOLDERS: [(&str, &[&str]); 13] = [
     ("restate", &["storage", "remote", "wire", "journaled", "service", "endpoint", "client"]),
     ("sealed", &["values", "checkpointer", "store"]),
     ("worker", &["queue", "jobs", "new_job", "schedule", "stored_schedules", "attempt", "worker", "running"]),
-    ("cli", &["output", "offline", "config", "graphs", "session", "args", "commands", "program"]),
+    ("session", &["offline", "config", "turn"]),
+    ("cli", &["output", "graphs", "session", "args", "commands", "program"]),
 ];
 
 const MAX_FILE_LINES: usize = 800;

@@ -10,18 +10,14 @@
 //!    │
 //! args        the command line
 //!    │
-//! session     a run: setup, run loop, questions, memory consolidation
+//! session     a run in the terminal: run loop, questions, signals
 //!    │
 //! graphs      graphs of any state: inputs and states as JSON
-//!    │
-//! config      the settings: of a command, a file, a thread, the environment; models, memory, trust
-//!    │
-//! offline     a demonstration without a language model
 //!    │
 //! output      errors, exit codes, tables; a run for people or as JSON
 //! ```
 //!
-//! Each folder uses only those below it.
+//! Each folder uses only those below it. What a run does without a terminal is in the crate `superstep-session`.
 
 #![cfg_attr(
     not(feature = "full"),
@@ -35,15 +31,13 @@ mod own_program_page {}
 
 mod args;
 mod commands;
-mod config;
 mod graphs;
-mod offline;
 mod output;
 mod program;
 mod session;
 
 #[doc(hidden)]
-pub use config::configuration_problem;
-#[doc(hidden)]
 pub use program::agent::agent;
 pub use program::own::{GraphList, IntoGraphs, Program, main};
+#[doc(hidden)]
+pub use superstep_session::config::configuration_problem;

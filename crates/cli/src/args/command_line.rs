@@ -7,8 +7,8 @@ use clap::{
     builder::NonEmptyStringValueParser,
 };
 use superstep::llm::ApiKey;
+use superstep_session::config::names::{new_thread_name, thread_name, user_name};
 
-use crate::config::names::{new_thread_name, thread_name, user_name};
 use crate::{
     args::{
         decisions::DecisionArgs,
@@ -23,10 +23,7 @@ use crate::{
         storage::DbCommand,
         values::{Stdin, checkpoint, stdin},
     },
-    output::{
-        exit::{Exit, Failure},
-        table::written,
-    },
+    output::{exit::Exit, note::report, table::written},
 };
 
 const EXAMPLES: &str = "\
@@ -511,7 +508,7 @@ pub(crate) fn explained(error: &clap::Error) -> Exit {
         // If stderr is closed, only the exit code remains.
         return Exit::Usage;
     }
-    written(printed).unwrap_or_else(Failure::report)
+    written(printed).unwrap_or_else(|error| report(&error))
 }
 
 /// Writes the completion script.

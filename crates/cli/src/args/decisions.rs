@@ -2,14 +2,12 @@
 
 use clap::Args;
 use superstep::{Answers, agent::Approval};
-
-use crate::{
-    output::exit::{Exit, Failure},
-    session::{
-        decisions::{CallDecisions, named, with_value},
-        waiting::{SAID_NO, Waiting},
-    },
+use superstep_session::{
+    error::{ErrorKind, SessionError},
+    turn::waiting::{SAID_NO, Waiting},
 };
+
+use crate::session::decisions::{CallDecisions, named, with_value};
 
 /// The value of a flag without an ID: all calls that no other flag names. No argument of a program can contain
 /// it, so that an empty variable as ID (`--approve "$ID"`) is not read as all calls.
@@ -58,10 +56,10 @@ impl DecisionArgs {
     /// # Errors
     /// A flag names a call that does not wait, a call is decided twice, or there is nothing to
     /// decide.
-    pub(crate) fn answers(&self, thread: &str, waiting: &[Waiting]) -> Result<Answers, Failure> {
+    pub(crate) fn answers(&self, thread: &str, waiting: &[Waiting]) -> Result<Answers, SessionError> {
         if waiting.is_empty() && !self.is_empty() {
-            return Err(Failure::new(
-                Exit::Thread,
+            return Err(SessionError::new(
+                ErrorKind::Thread,
                 format!("no call waits for a decision on thread `{thread}`"),
             ));
         }
@@ -85,7 +83,7 @@ impl DecisionArgs {
         for given in &self.edit {
             let (id, json) = with_value("--edit", "JSON", given, waiting)?;
             let args = serde_json::from_str(json).map_err(|error| {
-                Failure::usage(format!("the arguments for `{id}` are not valid JSON: {error}"))
+                SessionError::usage(format!("the arguments for `{id}` are not valid JSON: {error}"))
             })?;
             decided.one(id, Approval::Edit(args))?;
         }
@@ -96,7 +94,7 @@ impl DecisionArgs {
         for given in &self.answer {
             let (id, json) = with_value("--answer", "JSON", given, waiting)?;
             let values = serde_json::from_str(json)
-                .map_err(|error| Failure::usage(format!("the answer to `{id}` is not JSON: {error}")))?;
+                .map_err(|error| SessionError::usage(format!("the answer to `{id}` is not JSON: {error}")))?;
             decided.one(id, Approval::Answer(values))?;
         }
         for id in &self.cancel {
@@ -111,7 +109,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::session::waiting::tests::waiting;
+    use crate::session::sample::waiting;
 
     fn answers(flags: &[&str], ids: &[&str]) -> Result<Answers, String> {
         #[derive(clap::Parser)]

@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, builder::NonEmptyStringValueParser};
+use superstep_session::config::names::{new_thread_name, thread_name};
 
-use crate::{
-    args::shared::DatabaseArgs,
-    config::names::{new_thread_name, thread_name},
-};
+use crate::args::shared::DatabaseArgs;
 
 /// The contents of a text.
 #[derive(Args, Debug)]

@@ -6,14 +6,12 @@ use clap::{Arg, Args, Command, Subcommand, builder::NonEmptyStringValueParser};
 use superstep::agent::config::{PermissionRule, Permit};
 #[cfg(feature = "postgres")]
 use superstep::worker::JobId;
+use superstep_session::config::names::{new_thread_name, schedule_name, thread_name};
 
-use crate::{
-    args::{
-        decisions::DecisionArgs,
-        shared::{AgentArgs, DatabaseArgs, DbArgs, LocationArgs},
-        values::{Stdin, age, stdin},
-    },
-    config::names::{new_thread_name, schedule_name, thread_name},
+use crate::args::{
+    decisions::DecisionArgs,
+    shared::{AgentArgs, DatabaseArgs, DbArgs, LocationArgs},
+    values::{Stdin, age, stdin},
 };
 
 /// The number of a job, which a build without PostgreSQL only parses.

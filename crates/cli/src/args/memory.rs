@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
+use superstep_session::config::names::user_name;
 
-use crate::{
-    args::shared::{DatabaseArgs, LocationArgs},
-    config::names::user_name,
-};
+use crate::args::shared::{DatabaseArgs, LocationArgs};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum MemoryCommand {

@@ -1,19 +1,17 @@
 //! The command line of a program with graphs of its own.
 
 use clap::{Args, Parser, Subcommand};
+use superstep_session::config::names::{new_thread_name, thread_name};
 
-use crate::{
-    args::{
-        export::{ExportArgs, ImportArgs},
-        jobs::{JobsCommand, WorkerArgs},
-        shared::{
-            DatabaseArgs, DbArgs, DiffArgs, Format, HistoryArgs, LogArgs, ReplayedArgs, StateArgs,
-            ThreadArgs, ThreadsArgs,
-        },
-        storage::DbCommand,
-        values::checkpoint,
+use crate::args::{
+    export::{ExportArgs, ImportArgs},
+    jobs::{JobsCommand, WorkerArgs},
+    shared::{
+        DatabaseArgs, DbArgs, DiffArgs, Format, HistoryArgs, LogArgs, ReplayedArgs, StateArgs, ThreadArgs,
+        ThreadsArgs,
     },
-    config::names::{new_thread_name, thread_name},
+    storage::DbCommand,
+    values::checkpoint,
 };
 
 /// The end of the help of such a program.

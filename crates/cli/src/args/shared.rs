@@ -6,15 +6,17 @@ use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use superstep::{agent::presets::PRESETS, llm::ApiKey};
 
 use super::values::{ThreadAt, age, checkpoint, database, thread_at};
-use crate::{
+use superstep_session::{
     config::{
         configuration::{Configuration, Mode},
         location::Location,
         names::{DbName, VARIABLE, thread_name},
         settings::{Given, Settings},
     },
-    output::{exit::Failure, log::LogFilter},
+    error::SessionError,
 };
+
+use crate::output::log::LogFilter;
 
 /// The name of the agent's program.
 pub(crate) const AGENT: &str = "superstep";
@@ -44,17 +46,17 @@ pub(crate) trait Locate: Args {
     ///
     /// # Errors
     /// Those of [`Location::new`].
-    fn locate(self, program: &str) -> Result<Location, Failure>;
+    fn locate(self, program: &str) -> Result<Location, SessionError>;
 }
 
 impl Locate for LocationArgs {
-    fn locate(self, program: &str) -> Result<Location, Failure> {
+    fn locate(self, program: &str) -> Result<Location, SessionError> {
         Location::new(program, self.db, self.cwd)
     }
 }
 
 impl Locate for DbArgs {
-    fn locate(self, program: &str) -> Result<Location, Failure> {
+    fn locate(self, program: &str) -> Result<Location, SessionError> {
         Location::new(program, self.db, None)
     }
 }

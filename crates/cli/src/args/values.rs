@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-
-use crate::config::names::{DbName, thread_name};
+use superstep_session::config::names::{DbName, thread_name};
 
 /// Reads the name of a database.
 pub(super) fn database() -> impl TypedValueParser<Value = DbName> {

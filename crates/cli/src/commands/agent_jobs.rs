@@ -4,6 +4,11 @@
 
 use serde_json::json;
 use superstep::{Checkpointer, ThreadId, worker::Jobs};
+use superstep_session::{
+    config::location::Location,
+    error::SessionError,
+    turn::{dream_thread, hosted::Prompt, randomness::fresh_thread, stored_graph, waiting::Waiting},
+};
 
 use crate::{
     args::{
@@ -14,12 +19,10 @@ use crate::{
         shared::{AGENT, Locate},
     },
     commands::{jobs, run::read_prompt, schedules},
-    config::location::Location,
-    output::exit::{Exit, Failure},
-    session::{dream_thread, hosted::Prompt, randomness::fresh_thread, stored_graph, waiting::Waiting},
+    output::exit::Exit,
 };
 
-pub(crate) async fn jobs(command: AgentJobsCommand) -> Result<Exit, Failure> {
+pub(crate) async fn jobs(command: AgentJobsCommand) -> Result<Exit, SessionError> {
     match command {
         AgentJobsCommand::Run(args) => run(args).await,
         AgentJobsCommand::Resume(args) => resume(args).await,
@@ -34,7 +37,7 @@ pub(crate) async fn jobs(command: AgentJobsCommand) -> Result<Exit, Failure> {
     }
 }
 
-async fn run(args: AgentJobRunArgs) -> Result<Exit, Failure> {
+async fn run(args: AgentJobRunArgs) -> Result<Exit, SessionError> {
     let AgentJobRunArgs { prompt, stdin, thread, order } = args;
     let prompt = Prompt { prompt: read_prompt(prompt, stdin)? };
     let location = order.database.location.clone().locate(AGENT)?;
@@ -48,7 +51,7 @@ async fn run(args: AgentJobRunArgs) -> Result<Exit, Failure> {
     jobs::send(queue.run(&stored_graph::graph()?, &thread, &prompt), &thread, &order).await
 }
 
-async fn resume(args: AgentJobResumeArgs) -> Result<Exit, Failure> {
+async fn resume(args: AgentJobResumeArgs) -> Result<Exit, SessionError> {
     let AgentJobResumeArgs { thread, order } = args;
     let location = order.database.location.clone().locate(AGENT)?;
     let options = location.queue()?;
@@ -59,10 +62,10 @@ async fn resume(args: AgentJobResumeArgs) -> Result<Exit, Failure> {
 }
 
 /// Records decisions of the user, and sends a job for each of them.
-async fn answer(args: AgentJobAnswerArgs) -> Result<Exit, Failure> {
+async fn answer(args: AgentJobAnswerArgs) -> Result<Exit, SessionError> {
     let AgentJobAnswerArgs { thread, due, database, decisions } = args;
     if decisions.is_empty() {
-        return Err(Failure::usage(
+        return Err(SessionError::usage(
             "nothing is decided; use `--approve`, `--deny-all REASON` or another flag",
         ));
     }
@@ -90,7 +93,7 @@ async fn answer(args: AgentJobAnswerArgs) -> Result<Exit, Failure> {
     jobs::sent(&numbers, &thread, database.json)
 }
 
-async fn add(args: AgentScheduleAddArgs) -> Result<Exit, Failure> {
+async fn add(args: AgentScheduleAddArgs) -> Result<Exit, SessionError> {
     let AgentScheduleAddArgs { times, prompt } = args;
     let location = times.database.location.clone().locate(AGENT)?;
     dream_thread::refuse(&location, &schedules::thread_of(&times))?;
@@ -102,7 +105,7 @@ async fn add(args: AgentScheduleAddArgs) -> Result<Exit, Failure> {
 async fn existing(
     location: &Location,
     name: &str,
-) -> Result<(ThreadId, std::sync::Arc<dyn Checkpointer>), Failure> {
+) -> Result<(ThreadId, std::sync::Arc<dyn Checkpointer>), SessionError> {
     let thread = ThreadId::from(name);
     dream_thread::refuse(location, &thread)?;
     let store = location.existing(name)?;

@@ -12,17 +12,20 @@ use superstep::{
     memory::Dreams,
     thread::StateMismatch,
 };
+use superstep_session::{
+    config::{location::Location, settings::StoredSettings},
+    error::{ErrorKind, SessionError},
+    text::{count, printable_line},
+    turn::stored_graph::{graph, graph_of},
+};
 
 use crate::{
     commands::heads::heads,
-    config::{location::Location, settings::StoredSettings},
     graphs::graph_set::GraphSet,
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
         table::{lines, print},
-        text::{count, printable_line},
     },
-    session::stored_graph::{graph, graph_of},
 };
 
 /// Opens a thread that stores this graph, to resume it; `None` for a graph of another program.
@@ -35,7 +38,7 @@ async fn open(
     store: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     stored: Option<&GraphId>,
-) -> Result<Option<Box<dyn JsonThread>>, Failure> {
+) -> Result<Option<Box<dyn JsonThread>>, SessionError> {
     let options = graphs.options.clone().thread(thread.clone());
     let opened = |graph: Arc<dyn JsonGraph>| graph.with_checkpointer(store.clone()).thread(options);
     let agent = graph()?.name().to_owned();
@@ -68,7 +71,7 @@ pub(crate) async fn check(
     store: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     head: &CheckpointMeta,
-) -> Result<(), Failure> {
+) -> Result<(), SessionError> {
     match open(graphs, location, store, thread, head.graph().as_ref()).await? {
         Some(thread) => Ok(thread.check().await?),
         None => Ok(()),
@@ -76,16 +79,20 @@ pub(crate) async fn check(
 }
 
 /// Lists the threads that the program cannot resume, with the reasons.
-pub(crate) async fn unresumable(graphs: &GraphSet, location: &Location, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn unresumable(
+    graphs: &GraphSet,
+    location: &Location,
+    json: bool,
+) -> Result<Exit, SessionError> {
     let (mut all, mut lost) = (0, Vec::new());
     if let Some(store) = location.find()? {
         for (thread, head) in heads(&*store).await? {
             all += 1;
             let checked = match &head {
                 Ok(head) => check(graphs, location, &store, &thread, head).await,
-                Err(error) => Err(Failure::caused(Exit::Database, error)),
+                Err(error) => Err(SessionError::caused(ErrorKind::Database, error)),
             };
-            if let Err(Failure { message, .. }) = checked {
+            if let Err(SessionError { message, .. }) = checked {
                 let graph = head.ok().and_then(|head| head.graph());
                 lost.push((thread, graph, message));
             }
@@ -116,7 +123,7 @@ pub(crate) async fn mismatch(
     store: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     graph: Option<&GraphId>,
-) -> Result<Option<StateMismatch>, Failure> {
+) -> Result<Option<StateMismatch>, SessionError> {
     let Ok(Some(thread)) = open(graphs, location, store, thread, graph).await else { return Ok(None) };
     match thread.check_states().await {
         Ok(mismatch) => Ok(mismatch),

@@ -10,6 +10,11 @@ use superstep::{
         text::{ExportOptions, TextError, export_to},
     },
 };
+use superstep_session::{
+    config::location::{Location, is_unreadable},
+    error::SessionError,
+    text::{count, printable_line},
+};
 
 use crate::{
     args::{
@@ -21,12 +26,11 @@ use crate::{
         heads::{heads, orphans},
         keys, thread_admin,
     },
-    config::location::{Location, is_unreadable},
     graphs::graph_set::GraphSet,
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
+        note::print_note,
         table::{formatted, lines, new_table, print, time},
-        text::{count, print_note, printable_line},
     },
 };
 
@@ -34,7 +38,7 @@ use crate::{
 const MAX_LISTED: usize = 10;
 
 /// Runs a command for a whole database.
-pub(crate) async fn db<L: Locate>(command: DbCommand<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn db<L: Locate>(command: DbCommand<L>, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let at = |location: L| location.locate(&graphs.program);
     match command {
         DbCommand::Check(DbCheckArgs { trust, database: DatabaseArgs { location, json } }) => {
@@ -53,7 +57,12 @@ pub(crate) async fn db<L: Locate>(command: DbCommand<L>, graphs: &GraphSet) -> R
 
 /// Reads every thread whole, and lists the damaged ones, and those that fold to other states than were stored. With `trust`, those
 /// that were set back are accepted.
-async fn check(graphs: &GraphSet, location: &Location, trust: bool, json: bool) -> Result<Exit, Failure> {
+async fn check(
+    graphs: &GraphSet,
+    location: &Location,
+    trust: bool,
+    json: bool,
+) -> Result<Exit, SessionError> {
     let store = location.existing_database()?;
     let (mut damages, mut different, names) = (Vec::new(), Vec::new(), store.names().await?);
     if let Err(error) = store.verify().await {
@@ -84,7 +93,7 @@ async fn check(graphs: &GraphSet, location: &Location, trust: bool, json: bool) 
             // It was deleted meanwhile.
             Err(TextError::Checkpoint(CheckpointError::NoThread { .. })) => {}
             Err(TextError::Checkpoint(error)) => damages.push((Some(name), damage(error)?)),
-            Err(error) => damages.push((Some(name), Failure::from(error).message)),
+            Err(error) => damages.push((Some(name), SessionError::from(error).message)),
         }
     }
     let exit = match (damages.is_empty(), different.is_empty()) {
@@ -127,14 +136,14 @@ async fn check(graphs: &GraphSet, location: &Location, trust: bool, json: bool) 
 ///
 /// # Errors
 /// Of the database itself, such as a server that is gone.
-fn damage(error: CheckpointError) -> Result<String, Failure> {
+fn damage(error: CheckpointError) -> Result<String, SessionError> {
     let is_damage = is_unreadable(&error);
-    let failure = Failure::from(error);
+    let failure = SessionError::from(error);
     if is_damage { Ok(failure.message) } else { Err(failure) }
 }
 
 /// Shows the size of a database.
-async fn stats(location: &Location, json: bool) -> Result<Exit, Failure> {
+async fn stats(location: &Location, json: bool) -> Result<Exit, SessionError> {
     let store = location.existing_database()?;
     let (storage, heads) = (store.storage().await?, heads(&*store).await?);
     let newest = heads.iter().filter_map(|(_, head)| head.as_ref().ok()).map(|head| head.created_ms).max();
@@ -189,7 +198,7 @@ async fn stats(location: &Location, json: bool) -> Result<Exit, Failure> {
 }
 
 /// Converts the tables of an older version.
-async fn migrate(location: &Location, json: bool) -> Result<Exit, Failure> {
+async fn migrate(location: &Location, json: bool) -> Result<Exit, SessionError> {
     // Tables of an older version cannot be opened for reading.
     let (store, was_current) = match location.find() {
         Ok(None) => return Err(location.absent()),
@@ -210,7 +219,7 @@ async fn migrate(location: &Location, json: bool) -> Result<Exit, Failure> {
 }
 
 /// Returns the space of deleted data to the disk.
-async fn vacuum(location: &Location, json: bool) -> Result<Exit, Failure> {
+async fn vacuum(location: &Location, json: bool) -> Result<Exit, SessionError> {
     location.existing_database()?;
     let store = location.open()?;
     let before = store.storage().await?.map_or(0, |storage| storage.bytes);
@@ -229,7 +238,7 @@ async fn prune(
     keep: Retention,
     yes: bool,
     json: bool,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, SessionError> {
     location.existing_database()?;
     let store = location.open()?;
     let names = store.names().await?;
@@ -245,7 +254,7 @@ async fn prune(
             // The others are pruned all the same.
             Err(failure) => {
                 print_note(&format!("not pruned: {}", failure.message));
-                failed = Some(failure.exit);
+                failed = Some(failure.kind);
             }
         }
     }
@@ -255,7 +264,7 @@ async fn prune(
         format!("pruned {} of {}\n", count(checkpoints, "checkpoint"), count(threads, "thread"))
     };
     print(&text)?;
-    Ok(failed.unwrap_or(Exit::Ok))
+    Ok(failed.map_or(Exit::Ok, Exit::from))
 }
 
 /// Prunes a thread, and returns the number of deleted checkpoints.
@@ -265,7 +274,7 @@ async fn prune_thread(
     store: Arc<dyn Checkpointer>,
     thread: &ThreadId,
     keep: Retention,
-) -> Result<usize, Failure> {
+) -> Result<usize, SessionError> {
     if graphs.is_agent {
         return Ok(thread_admin::pruned(location, store, thread, keep).await?.0);
     }

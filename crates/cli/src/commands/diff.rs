@@ -6,14 +6,14 @@ use anstyle::{AnsiColor, Style};
 use serde_json::{Map, Value, json};
 use similar::{ChangeTag, TextDiff};
 use superstep::{CheckpointId, erased::JsonSnapshot};
+use superstep_session::{error::SessionError, text::printable_line};
 
 use crate::{
     args::shared::{DatabaseArgs, DiffArgs, Locate},
     graphs::graph_set::GraphSet,
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
         table::{lines, print, print_styled},
-        text::printable_line,
     },
 };
 
@@ -35,7 +35,11 @@ impl ComparedState {
     ///
     /// # Errors
     /// The thread does not exist.
-    fn new(thread: &str, snapshot: JsonSnapshot, unknown: impl FnOnce() -> Failure) -> Result<Self, Failure> {
+    fn new(
+        thread: &str,
+        snapshot: JsonSnapshot,
+        unknown: impl FnOnce() -> SessionError,
+    ) -> Result<Self, SessionError> {
         let meta = snapshot.checkpoint.as_ref().ok_or_else(unknown)?;
         let title = format!("{}@{}  superstep {}", printable_line(thread), meta.id, meta.control.step);
         Ok(Self { title, values: snapshot.state.values()? })
@@ -43,7 +47,7 @@ impl ComparedState {
 }
 
 /// Shows the differing channels of two states.
-pub(crate) async fn diff<L: Locate>(args: DiffArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn diff<L: Locate>(args: DiffArgs<L>, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let DiffArgs { a, b, database: DatabaseArgs { location, json } } = args;
     let location = location.locate(&graphs.program)?;
     let side = async |name: &str, at: Option<CheckpointId>| {
@@ -51,7 +55,7 @@ pub(crate) async fn diff<L: Locate>(args: DiffArgs<L>, graphs: &GraphSet) -> Res
         ComparedState::new(name, found.open_at(at).state().await?, || location.unknown(name))
     };
     let Some(name) = a.name else {
-        return Err(Failure::usage("the first state has no thread: write `THREAD@CHECKPOINT`"));
+        return Err(SessionError::usage("the first state has no thread: write `THREAD@CHECKPOINT`"));
     };
     let (one, other) = (
         side(&name, a.at.map(CheckpointId)).await?,

@@ -2,32 +2,37 @@
 
 use serde_json::json;
 use superstep::memory::{DreamResult, Dreams};
-
-use crate::{
-    args::{
-        command_line::DreamArgs,
-        shared::{AGENT, DatabaseArgs, Locate},
-    },
+use superstep_session::{
     config::{
         file,
         location::Location,
         settings::{Given, Settings},
     },
+    error::{ErrorKind, SessionError},
     offline::planner::OFFLINE,
-    output::{
-        exit::{Exit, Failure},
-        table::{lines, print},
-        text::printable_line,
-    },
-    session::{
+    text::printable_line,
+    turn::{
         dream_thread::note_earlier,
         dreams::{ended, run, waits},
         setup::{Purpose, Setup},
     },
 };
 
+use crate::{
+    args::{
+        command_line::DreamArgs,
+        shared::{AGENT, DatabaseArgs, Locate},
+    },
+    output::{
+        exit::Exit,
+        note::print_new,
+        table::{lines, print},
+    },
+    session::signals,
+};
+
 /// Dreams, if due or requested.
-pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
+pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, SessionError> {
     let DreamArgs { user, now, model, base_url, api_key, config, database } = args;
     let DatabaseArgs { location, json } = database;
     let memory = match &config {
@@ -46,23 +51,24 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
     }
     let store = location.open()?;
     let mut notes = Vec::new();
-    let setup = Setup::new(&location, store, thread, Purpose::Dream, &given, &mut notes).await;
-    notes.iter().for_each(|note| note.print_once(false));
+    let (cancel, _watch) = signals::watching();
+    let setup = Setup::new(&location, store, thread, Purpose::Dream, &given, &mut notes, cancel).await;
+    print_new(notes, false);
     let setup = setup?;
     let Some(dreams) = &setup.dreams else {
         let what = "no dreams are configured: the configuration has no `[dream]`; name a file that has it \
             with `--config`";
-        return Err(Failure::usage(what));
+        return Err(SessionError::usage(what));
     };
     if setup.choice.name == OFFLINE {
-        return Err(Failure::usage(
+        return Err(SessionError::usage(
             "a dream needs a language model, and `offline` is not one; name one with `--model`",
         ));
     }
     if let Some(problem) = setup.foreign_dreams(&user).await? {
-        return Err(Failure::new(Exit::Thread, problem));
+        return Err(SessionError::new(ErrorKind::Thread, problem));
     }
-    note_earlier(&location.cwd).iter().for_each(|note| note.print_once(false));
+    print_new(note_earlier(&location.cwd), false);
     let dreamt = run(&setup, dreams, &user, now).await?;
     show(&user, &dreamt, &at_once, json)
 }
@@ -77,7 +83,7 @@ fn at_once(user: &str, given: &Given, location: &Location) -> String {
     location.command("dream", &words)
 }
 
-fn show(user: &str, dreamt: &DreamResult, at_once: &str, json: bool) -> Result<Exit, Failure> {
+fn show(user: &str, dreamt: &DreamResult, at_once: &str, json: bool) -> Result<Exit, SessionError> {
     if json {
         let mut line = json!(dreamt);
         line["user"] = user.into();
@@ -90,7 +96,7 @@ fn show(user: &str, dreamt: &DreamResult, at_once: &str, json: bool) -> Result<E
             format!("{}; the dream is not due yet, `{at_once}` does not wait", waits(user, *waiting))
         }
         DreamResult::Busy => {
-            return Err(Failure::new(Exit::Thread, format!("another process dreams for `{name}`")));
+            return Err(SessionError::new(ErrorKind::Thread, format!("another process dreams for `{name}`")));
         }
         DreamResult::Ended(dream) => ended(user, dream)?,
     };

@@ -12,6 +12,11 @@ use superstep::{
     agent::state::conversation,
     checkpoint::text::{self, ExportOptions, Redaction, TextError},
 };
+use superstep_session::{
+    config::names::new_thread_name,
+    error::SessionError,
+    text::{count, json_escaped, printable_line},
+};
 
 use crate::{
     args::{
@@ -19,12 +24,10 @@ use crate::{
         shared::{DatabaseArgs, Locate},
     },
     commands::checks::mismatch,
-    config::names::new_thread_name,
     graphs::graph_set::GraphSet,
     output::{
-        exit::{self, Exit, Failure},
+        exit::{self, Exit},
         table::{lines, print},
-        text::{count, json_escaped, printable_line},
     },
     session::stdin::is_piped,
 };
@@ -32,7 +35,7 @@ use crate::{
 const MAX_STDIN_BYTES: u64 = 2 << 30;
 
 /// Writes a thread to stdout.
-pub(crate) async fn export<L: Locate>(args: ExportArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn export<L: Locate>(args: ExportArgs<L>, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let ExportArgs { thread: name, mut text, location } = args;
     let is_agent = graphs.is_agent;
     for rule in text.redact.iter_mut().filter(|rule| is_agent && *rule == "conversation") {
@@ -58,7 +61,7 @@ async fn export_of(
     store: &dyn Checkpointer,
     thread: &ThreadId,
     options: &ExportOptions,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, SessionError> {
     check_rules(store, thread, options).await?;
     let stdout = io::stdout();
     let exported = if stdout.is_terminal() {
@@ -69,7 +72,7 @@ async fn export_of(
     match exported {
         Ok(_) => Ok(Exit::Ok),
         Err(TextError::Io { source, .. }) => exit::unwritten(&source).map_or(Ok(Exit::Ok), Err),
-        Err(error) => Err(Failure::from(error)),
+        Err(error) => Err(SessionError::from(error)),
     }
 }
 
@@ -79,43 +82,44 @@ async fn check_rules(
     store: &dyn Checkpointer,
     thread: &ThreadId,
     options: &ExportOptions,
-) -> Result<(), Failure> {
+) -> Result<(), SessionError> {
     if options.redaction.is_empty() {
         return Ok(());
     }
-    let copied = text::export_to(store, thread, options, &mut io::sink()).await.map_err(Failure::from)?;
+    let copied =
+        text::export_to(store, thread, options, &mut io::sink()).await.map_err(SessionError::from)?;
     let Some(rule) = copied.unused_rules.first() else {
         return match copied.remains.as_slice() {
             [] => Ok(()),
-            places => Err(Failure::usage(format!(
+            places => Err(SessionError::usage(format!(
                 "what the rules replace is still in {}; nothing was written. Replace these as well, a channel with `--redact`",
                 places.join(", ")
             ))),
         };
     };
     let name = rule.split_once(' ').map_or(rule.as_str(), |(_, name)| name);
-    Err(Failure::usage(format!(
+    Err(SessionError::usage(format!(
         "`--redact {name}` replaces nothing, because thread `{thread}` stores no such value; nothing was written. Correct the name \
          or omit it; `state` shows the channels of a thread"
     )))
 }
 
 /// Stores the thread of a file. A program with graphs of its own rejects a thread of another graph.
-pub(crate) async fn import<L: Locate>(args: ImportArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn import<L: Locate>(args: ImportArgs<L>, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let ImportArgs { file: FileArgs { path, name, accept }, database: DatabaseArgs { location, json } } =
         args;
     let location = &location.locate(&graphs.program)?;
     let mut file = if is_stdin(&path) { spooled_stdin()? } else { open_text(&path)? };
     let in_file = |error: TextError| {
-        let Failure { exit, message } = Failure::from(error);
-        Failure::new(exit, format!("`{}`: {message}", path.display()))
+        let SessionError { kind, message } = SessionError::from(error);
+        SessionError::new(kind, format!("`{}`: {message}", path.display()))
     };
     // Before anything is created.
     let checked = text::check(&mut file).map_err(in_file)?;
     let name = match name {
         Some(name) => name,
         None => new_thread_name(checked.thread().as_str())
-            .map_err(|reason| Failure::usage(format!("{reason}; choose one with `--as`")))?,
+            .map_err(|reason| SessionError::usage(format!("{reason}; choose one with `--as`")))?,
     };
     let thread = ThreadId::from(name.as_str());
     graphs.owner(&thread, checked.graph())?;
@@ -136,7 +140,7 @@ pub(crate) async fn import<L: Locate>(args: ImportArgs<L>, graphs: &GraphSet) ->
         let line = lines_of.get(&mismatch.checkpoint).copied().unwrap_or_default();
         let file = path.display();
         let replay = location.command("replay --all", &[&file.to_string()]);
-        Err(Failure::usage(format!(
+        Err(SessionError::usage(format!(
             "`{file}`: line {line}: {mismatch}; the file was changed, or the program: `{replay}` shows the difference, and `--accept` \
              imports the thread as it is"
         )))
@@ -151,7 +155,7 @@ pub(crate) async fn import<L: Locate>(args: ImportArgs<L>, graphs: &GraphSet) ->
 }
 
 /// Returns the options of the flags, which add rules to `redaction`.
-fn options(args: TextArgs, redaction: Redaction) -> Result<ExportOptions, Failure> {
+fn options(args: TextArgs, redaction: Redaction) -> Result<ExportOptions, SessionError> {
     let TextArgs { redact, redact_env, snapshots } = args;
     let options = ExportOptions::new().redaction(with_rules(redaction, redact, redact_env)?);
     Ok(if snapshots { options.snapshots() } else { options })
@@ -161,23 +165,25 @@ fn with_rules(
     mut redaction: Redaction,
     channels: Vec<String>,
     variables: Vec<String>,
-) -> Result<Redaction, Failure> {
+) -> Result<Redaction, SessionError> {
     for channel in channels {
         redaction = if channel.contains('.') { redaction.path(channel) } else { redaction.channel(channel) };
     }
     for variable in variables {
         let secret = std::env::var(&variable).ok().filter(|secret| !secret.is_empty());
-        let secret = secret
-            .ok_or_else(|| Failure::usage(format!("the environment variable `{variable}` is not set")))?;
+        let secret = secret.ok_or_else(|| {
+            SessionError::usage(format!("the environment variable `{variable}` is not set"))
+        })?;
         redaction = redaction.secret(secret);
     }
     Ok(redaction)
 }
 
 /// Opens the file of a thread's text.
-pub(super) fn open_text(path: &Path) -> Result<BufReader<File>, Failure> {
-    let unreadable =
-        |cause: &dyn std::fmt::Display| Failure::usage(format!("cannot read `{}`: {cause}", path.display()));
+pub(super) fn open_text(path: &Path) -> Result<BufReader<File>, SessionError> {
+    let unreadable = |cause: &dyn std::fmt::Display| {
+        SessionError::usage(format!("cannot read `{}`: {cause}", path.display()))
+    };
     // Opening a pipe waits for its writer, and a device may never end.
     if !fs::metadata(path).map_err(|cause| unreadable(&cause))?.is_file() {
         return Err(unreadable(&"it is not a regular file"));
@@ -190,16 +196,18 @@ fn is_stdin(path: &Path) -> bool {
 }
 
 /// Stores the text of stdin in a file without a name, because it is read twice.
-fn spooled_stdin() -> Result<BufReader<File>, Failure> {
-    let unread = |cause: io::Error| Failure::usage(format!("cannot read the text from stdin: {cause}"));
+fn spooled_stdin() -> Result<BufReader<File>, SessionError> {
+    let unread = |cause: io::Error| SessionError::usage(format!("cannot read the text from stdin: {cause}"));
     if !is_piped() {
-        return Err(Failure::usage("stdin is a terminal or a device; pipe the text in, or name its file"));
+        return Err(SessionError::usage(
+            "stdin is a terminal or a device; pipe the text in, or name its file",
+        ));
     }
     let mut file = tempfile::tempfile().map_err(unread)?;
     let length = io::copy(&mut io::stdin().lock().take(MAX_STDIN_BYTES + 1), &mut file).map_err(unread)?;
     if length > MAX_STDIN_BYTES {
         let most = MAX_STDIN_BYTES >> 30;
-        return Err(Failure::usage(format!(
+        return Err(SessionError::usage(format!(
             "the text on stdin is longer than {most} GiB; import it from a file"
         )));
     }

@@ -8,11 +8,9 @@ use superstep::{
     Checkpointer, History, ThreadId,
     checkpoint::{CheckpointError, CheckpointMeta},
 };
+use superstep_session::{config::location::is_unreadable, error::SessionError};
 
-use crate::{
-    config::location::is_unreadable,
-    output::{exit::Failure, text::print_note},
-};
+use crate::output::note::print_note;
 
 /// Returns the errors of the threads without checkpoints of which something else is stored.
 pub(crate) async fn orphans(
@@ -30,7 +28,7 @@ pub(crate) async fn orphans(
 /// key.
 pub(crate) async fn heads(
     store: &dyn Checkpointer,
-) -> Result<Vec<(ThreadId, Result<CheckpointMeta, CheckpointError>)>, Failure> {
+) -> Result<Vec<(ThreadId, Result<CheckpointMeta, CheckpointError>)>, SessionError> {
     let mut heads = readable_heads(store).await?;
     heads.extend(orphans(store).await?.into_iter().map(|(thread, error)| (thread, Err(error))));
     Ok(heads)
@@ -38,7 +36,7 @@ pub(crate) async fn heads(
 
 async fn readable_heads(
     store: &dyn Checkpointer,
-) -> Result<Vec<(ThreadId, Result<CheckpointMeta, CheckpointError>)>, Failure> {
+) -> Result<Vec<(ThreadId, Result<CheckpointMeta, CheckpointError>)>, SessionError> {
     match store.threads().await {
         Ok(heads) => Ok(heads.into_iter().map(|(thread, head)| (thread, Ok(head))).collect()),
         // One of them cannot be read. The others are read one by one.

@@ -10,10 +10,11 @@ use superstep::{
     erased::JsonThread,
     node::NodeName,
 };
+use superstep_session::{error::SessionError, text::printable_line};
 
 use crate::{
     commands::writes::{InitialState, KnownValues, changed, writes},
-    output::{exit::Failure, table::time, text::printable_line},
+    output::table::time,
 };
 
 /// Maximum width of the lines of branches, so that deeply nested ones stay on the screen.
@@ -31,7 +32,7 @@ pub(super) async fn tree(
     checkpoints: &[CheckpointMeta],
     initial: &InitialState,
     at: impl Fn(CheckpointId) -> Box<dyn JsonThread>,
-) -> Result<String, Failure> {
+) -> Result<String, SessionError> {
     let by_id: BTreeMap<_, _> = checkpoints.iter().map(|meta| (meta.id, meta)).collect();
     let mut children: BTreeMap<CheckpointId, Vec<CheckpointId>> = BTreeMap::new();
     let mut roots = Vec::new();

@@ -4,6 +4,10 @@ use superstep::{
     ThreadId,
     worker::{Cancelled, JobId, JobInfo, JobState, Jobs, Listed, NewJob},
 };
+use superstep_session::{
+    error::{ErrorKind, SessionError},
+    text::{brief, printable_line},
+};
 
 use crate::{
     args::{
@@ -11,16 +15,19 @@ use crate::{
         shared::Locate,
     },
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
         table::{formatted, lines, new_table, print, time},
-        text::{brief, printable_line},
     },
 };
 
 /// The number of characters of an error in a table.
 const ERROR: usize = 60;
 
-pub(crate) async fn send(job: NewJob<'_>, thread: &ThreadId, order: &OrderArgs) -> Result<Exit, Failure> {
+pub(crate) async fn send(
+    job: NewJob<'_>,
+    thread: &ThreadId,
+    order: &OrderArgs,
+) -> Result<Exit, SessionError> {
     let mut job = due(job, &order.due);
     if let Some(id) = &order.id {
         job = job.id(id);
@@ -38,14 +45,14 @@ pub(crate) fn due<'a>(job: NewJob<'a>, args: &DueArgs) -> NewJob<'a> {
     }
 }
 
-pub(crate) fn sent(numbers: &[JobId], thread: &ThreadId, json: bool) -> Result<Exit, Failure> {
+pub(crate) fn sent(numbers: &[JobId], thread: &ThreadId, json: bool) -> Result<Exit, SessionError> {
     if json {
         return print(&lines(numbers.iter().map(|job| serde_json::json!({"job": job, "thread": thread}))));
     }
     print(&numbers.iter().map(|job| format!("job {job} for thread {thread}\n")).collect::<String>())
 }
 
-pub(crate) async fn list(args: JobListArgs, program: &str) -> Result<Exit, Failure> {
+pub(crate) async fn list(args: JobListArgs, program: &str) -> Result<Exit, SessionError> {
     let JobListArgs { thread, dead, database } = args;
     let jobs = Jobs::open(database.location.locate(program)?.queue()?).await?;
     let which = match thread {
@@ -93,7 +100,7 @@ pub(crate) async fn list(args: JobListArgs, program: &str) -> Result<Exit, Failu
 }
 
 /// Makes jobs due now.
-pub(crate) async fn retry(args: JobIdsArgs, program: &str) -> Result<Exit, Failure> {
+pub(crate) async fn retry(args: JobIdsArgs, program: &str) -> Result<Exit, SessionError> {
     each(
         args,
         program,
@@ -104,7 +111,7 @@ pub(crate) async fn retry(args: JobIdsArgs, program: &str) -> Result<Exit, Failu
 }
 
 /// Removes jobs, or requests the end of those that run.
-pub(crate) async fn cancel(args: JobIdsArgs, program: &str) -> Result<Exit, Failure> {
+pub(crate) async fn cancel(args: JobIdsArgs, program: &str) -> Result<Exit, SessionError> {
     each(args, program, "is unknown: it is finished or never existed", async |jobs, id| {
         Ok(match jobs.cancel(id).await? {
             Cancelled::Removed => Some("removed"),
@@ -120,8 +127,8 @@ async fn each(
     args: JobIdsArgs,
     program: &str,
     why_not: &str,
-    change: impl AsyncFn(&Jobs, JobId) -> Result<Option<&'static str>, Failure>,
-) -> Result<Exit, Failure> {
+    change: impl AsyncFn(&Jobs, JobId) -> Result<Option<&'static str>, SessionError>,
+) -> Result<Exit, SessionError> {
     let jobs = Jobs::open(args.database.location.locate(program)?.queue()?).await?;
     let (mut done, mut failed) = (Vec::new(), None);
     for id in args.jobs {
@@ -137,11 +144,11 @@ async fn each(
     failed.map_or(reported, Err)
 }
 
-fn unknown(id: JobId, why: &str) -> Failure {
-    Failure::new(Exit::Thread, format!("job {id} {why}; `jobs list` lists the jobs"))
+fn unknown(id: JobId, why: &str) -> SessionError {
+    SessionError::new(ErrorKind::Thread, format!("job {id} {why}; `jobs list` lists the jobs"))
 }
 
-fn report(done: &[(JobId, &str)], json: bool) -> Result<Exit, Failure> {
+fn report(done: &[(JobId, &str)], json: bool) -> Result<Exit, SessionError> {
     print(&if json {
         lines(done.iter().map(|(id, what)| serde_json::json!({"job": id, "now": what})))
     } else {

@@ -14,23 +14,25 @@ use superstep::{
     sqlite::SqliteStore,
     store::StoreError,
 };
-
-use crate::{
+use superstep_session::{
     config::{
         encryption::{KEY, OLD_KEY},
         location::Location,
         memory::Memory,
         place::Db,
     },
-    output::{
-        exit::{Exit, Failure},
-        table::{lines, print, written},
-        text::{count, print_note},
-    },
+    error::{ErrorKind, SessionError},
+    text::count,
 };
 
-pub(crate) fn key() -> Result<Exit, Failure> {
-    let key = MasterKey::generate(&SystemRandom).map_err(|cause| Failure::no_randomness(&cause))?;
+use crate::output::{
+    exit::Exit,
+    note::print_note,
+    table::{lines, print, written},
+};
+
+pub(crate) fn key() -> Result<Exit, SessionError> {
+    let key = MasterKey::generate(&SystemRandom).map_err(|cause| SessionError::no_randomness(&cause))?;
     print_note(&format!(
         "key `{}`: set `{KEY}` to it, and store it apart from the database and its backups; without it the data is lost",
         key.id()
@@ -45,7 +47,7 @@ struct Rotation {
     current: u64,
     plain: u64,
     /// The exit code for what could not be changed.
-    failed: Option<Exit>,
+    failed: Option<ErrorKind>,
 }
 
 struct Threads {
@@ -56,7 +58,7 @@ struct Threads {
 
 /// Encrypts the data keys of all threads and items with the current key. A thread that another process runs is named, and the
 /// others are changed.
-pub(crate) async fn rekey(location: &Location, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn rekey(location: &Location, json: bool) -> Result<Exit, SessionError> {
     location.existing_database()?;
     let keys = keys(location)?;
     let (store, _) = location.open_unsealed()?;
@@ -82,9 +84,11 @@ impl Threads {
         store: Arc<dyn Checkpointer>,
         keys: &dyn KeyProvider,
         options: &SealOptions,
-    ) -> Result<Self, Failure> {
-        let current =
-            keys.current().await.map_err(|cause| Failure::new(Exit::Database, cause.to_string()))?;
+    ) -> Result<Self, SessionError> {
+        let current = keys
+            .current()
+            .await
+            .map_err(|cause| SessionError::new(ErrorKind::Database, cause.to_string()))?;
         let current =
             SealOptions { keys: Some(Arc::new(KeyRing::new(current))), required: false, ..options.clone() };
         Ok(Self {
@@ -94,7 +98,7 @@ impl Threads {
     }
 
     /// Changes a thread. Its lease excludes runs, which would encrypt new values with the data key of before.
-    async fn rekey(&self, thread: &ThreadId) -> Result<Rekeyed, Failure> {
+    async fn rekey(&self, thread: &ThreadId) -> Result<Rekeyed, SessionError> {
         let newest = History { limit: Some(1), ..History::default() };
         let is_done = self.current.history(thread, newest).await.is_ok_and(|newest| !newest.is_empty());
         // With nothing to change, it may be running.
@@ -104,7 +108,7 @@ impl Threads {
 }
 
 /// Changes the items in the database. Returns whether there were some to change.
-async fn rekey_items(location: &Location) -> Result<bool, Failure> {
+async fn rekey_items(location: &Location) -> Result<bool, SessionError> {
     let sealed = |store: Arc<dyn Store>| SealedStore::new(store, location.sealing().clone());
     let rekeyed = match location.db() {
         Db::File(file) => {
@@ -122,7 +126,11 @@ async fn rekey_items(location: &Location) -> Result<bool, Failure> {
 }
 
 /// Encrypts the data keys of a memory with the current key.
-pub(crate) async fn rekey_memory(memory: &Memory, location: &Location, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn rekey_memory(
+    memory: &Memory,
+    location: &Location,
+    json: bool,
+) -> Result<Exit, SessionError> {
     keys(location)?;
     let is_changed = match memory.sealed_store(&location.cwd)? {
         Some(store) => store.rekey().await.map_err(failed)?,
@@ -136,15 +144,15 @@ pub(crate) async fn rekey_memory(memory: &Memory, location: &Location, json: boo
 
 impl Rotation {
     /// Names something that could not be changed. The exit code says that a repetition helps only if that is all.
-    fn failed(&mut self, failure: &Failure) {
+    fn failed(&mut self, failure: &SessionError) {
         print_note(&format!("not rekeyed: {}", failure.message));
-        if matches!(self.failed, None | Some(Exit::Thread)) {
-            self.failed = Some(failure.exit);
+        if matches!(self.failed, None | Some(ErrorKind::Thread)) {
+            self.failed = Some(failure.kind);
         }
     }
 
     /// Prints the results; `items` is `true` if items were changed.
-    fn print(self, items: bool, json: bool) -> Result<Exit, Failure> {
+    fn print(self, items: bool, json: bool) -> Result<Exit, SessionError> {
         let Self { changed, current, plain, failed } = self;
         let text = if json {
             lines([json!({
@@ -160,18 +168,18 @@ impl Rotation {
             format!("rekeyed {changed}, {current} had the key already, {plain} not encrypted{items}\n")
         };
         print(&text)?;
-        Ok(failed.unwrap_or(Exit::Ok))
+        Ok(failed.map_or(Exit::Ok, Exit::from))
     }
 }
 
-fn keys(location: &Location) -> Result<&Arc<dyn KeyProvider>, Failure> {
+fn keys(location: &Location) -> Result<&Arc<dyn KeyProvider>, SessionError> {
     location.sealing().keys.as_ref().ok_or_else(|| {
-        Failure::usage(format!(
+        SessionError::usage(format!(
             "no key is set; set `{KEY}` to the new key and `{OLD_KEY}` to the one before, and repeat the command"
         ))
     })
 }
 
-fn failed(error: StoreError) -> Failure {
-    Failure::caused(Exit::Database, &error)
+fn failed(error: StoreError) -> SessionError {
+    SessionError::caused(ErrorKind::Database, &error)
 }

@@ -15,17 +15,20 @@ use superstep::{
         wire::excerpt,
     },
 };
-
-use crate::{
-    args::command_line::LearnArgs,
+use superstep_session::{
     config::{
         file,
         model::{Environment, ModelInputs},
         settings::{Given, Settings, StoredSettings},
         wire::Wire,
     },
+    error::{ErrorKind, SessionError},
+};
+
+use crate::{
+    args::command_line::LearnArgs,
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
         table::{lines, print, time},
     },
 };
@@ -36,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum size of a response. Lists of routers have some megabytes.
 const MAX_BYTES: usize = 16 << 20;
 
-pub(crate) async fn learn(args: LearnArgs) -> Result<Exit, Failure> {
+pub(crate) async fn learn(args: LearnArgs) -> Result<Exit, SessionError> {
     let LearnArgs { model, base_url, config: named, json } = args;
     let config = named.as_deref().map(file::read).transpose()?.unwrap_or_default();
     let settings = Settings { model, base_url, ..Settings::default() };
@@ -44,7 +47,9 @@ pub(crate) async fn learn(args: LearnArgs) -> Result<Exit, Failure> {
     let (thread, environment) = (&StoredSettings::default(), &Environment::read()?);
     let choice = ModelInputs { given, thread, environment, config: &config }.choose().await?;
     let Some(base_url) = choice.base_url else {
-        return Err(Failure::usage("no server is configured; name one with `--base-url`, and a `--model`"));
+        return Err(SessionError::usage(
+            "no server is configured; name one with `--base-url`, and a `--model`",
+        ));
     };
     let (wire, at_provider) = Wire::split(&choice.name);
     // The version is a part of the path there.
@@ -55,11 +60,11 @@ pub(crate) async fn learn(args: LearnArgs) -> Result<Exit, Failure> {
         _ => base_url.clone(),
     };
     let server = Server::new(&address, choice.key).map_err(|problem| {
-        Failure::usage(format!("the server `{}` cannot be queried: {problem}", excerpt(&base_url)))
+        SessionError::usage(format!("the server `{}` cannot be queried: {problem}", excerpt(&base_url)))
     })?;
     let mut info = server.learn(at_provider).await.map_err(|problem| {
-        Failure::new(
-            Exit::Model,
+        SessionError::new(
+            ErrorKind::Model,
             format!("the server `{base_url}` reports nothing about `{}`: {problem}", choice.name),
         )
     })?;
@@ -68,7 +73,7 @@ pub(crate) async fn learn(args: LearnArgs) -> Result<Exit, Failure> {
         return print(&lines([info]));
     }
     let table: ModelTable = [info.into()].into_iter().collect();
-    let toml = toml::to_string(&table).map_err(|error| Failure::caused(Exit::Failed, &error))?;
+    let toml = toml::to_string(&table).map_err(|error| SessionError::caused(ErrorKind::Failed, &error))?;
     print(&toml)
 }
 

@@ -13,6 +13,12 @@ use superstep::{
     llm::Message,
     memory::MAX_MEMORY_CHARS,
 };
+use superstep_session::{
+    config::{file, location::Location, memory::Memory},
+    error::{ErrorKind, SessionError},
+    text::brief,
+    turn::randomness::seeded_rng,
+};
 
 use crate::{
     args::{
@@ -20,13 +26,10 @@ use crate::{
         shared::{AGENT, DatabaseArgs, Locate},
     },
     commands::keys,
-    config::{file, location::Location, memory::Memory},
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
         table::{formatted, lines, new_table, print},
-        text::brief,
     },
-    session::randomness::seeded_rng,
 };
 
 /// Maximum number of characters of an entry in a table.
@@ -40,9 +43,9 @@ struct UserMemory {
     json: bool,
 }
 
-type Open = fn(&Memory, &Path) -> Result<Arc<dyn LongTermMemory>, Failure>;
+type Open = fn(&Memory, &Path) -> Result<Arc<dyn LongTermMemory>, SessionError>;
 
-pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
+pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, SessionError> {
     match command {
         MemoryCommand::List { limit, of } => {
             let of = UserMemory::with(of, Memory::open_read_only)?;
@@ -57,10 +60,10 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
         MemoryCommand::Add { text, of } => {
             let chars = text.trim().chars().count();
             if chars == 0 {
-                return Err(Failure::usage("the entry is empty; write what to store"));
+                return Err(SessionError::usage("the entry is empty; write what to store"));
             }
             if chars > MAX_MEMORY_CHARS {
-                return Err(Failure::usage(format!(
+                return Err(SessionError::usage(format!(
                     "a memory of {chars} characters is too long; use at most {MAX_MEMORY_CHARS}"
                 )));
             }
@@ -77,7 +80,7 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
 }
 
 impl UserMemory {
-    fn with(args: MemoryArgs, open: Open) -> Result<Self, Failure> {
+    fn with(args: MemoryArgs, open: Open) -> Result<Self, SessionError> {
         let MemoryArgs { user, config, database } = args;
         let DatabaseArgs { location, json } = database;
         let location = location.locate(AGENT)?;
@@ -87,7 +90,7 @@ impl UserMemory {
         Ok(Self { memory, user, location, config, json })
     }
 
-    async fn forget(&self, ids: &[String]) -> Result<Exit, Failure> {
+    async fn forget(&self, ids: &[String]) -> Result<Exit, SessionError> {
         for id in ids {
             if !self.memory.forget(id, &self.user).await.map_err(failed)? {
                 let config = self.config.as_ref().map(|file| file.to_string_lossy());
@@ -95,14 +98,14 @@ impl UserMemory {
                 let words = ["list", "--user", &self.user].into_iter().chain(config.into_iter().flatten());
                 let list = self.location.command("memory", &words.collect::<Vec<_>>());
                 let message = format!("no entry `{id}` for user `{}`; see `{list}`", self.user);
-                return Err(Failure::new(Exit::Failed, message));
+                return Err(SessionError::new(ErrorKind::Failed, message));
             }
             print(&if self.json { lines([json!({ "forgotten": id })]) } else { format!("forgot {id}\n") })?;
         }
         Ok(Exit::Ok)
     }
 
-    fn show(&self, entries: &[MemoryEntry]) -> Result<Exit, Failure> {
+    fn show(&self, entries: &[MemoryEntry]) -> Result<Exit, SessionError> {
         if self.json {
             return print(&lines(entries));
         }
@@ -121,7 +124,7 @@ impl UserMemory {
 }
 
 /// Returns the memory of a configuration, or the user's own.
-fn configured(config: Option<&Path>) -> Result<Memory, Failure> {
+fn configured(config: Option<&Path>) -> Result<Memory, SessionError> {
     let memory = match config {
         Some(file) => file::read(file)?.memory.on().cloned(),
         None => None,
@@ -129,6 +132,6 @@ fn configured(config: Option<&Path>) -> Result<Memory, Failure> {
     Ok(memory.unwrap_or_default())
 }
 
-fn failed(error: MemoryError) -> Failure {
-    Failure::caused(Exit::Database, &error)
+fn failed(error: MemoryError) -> SessionError {
+    SessionError::caused(ErrorKind::Database, &error)
 }

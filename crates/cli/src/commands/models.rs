@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use superstep::llm::models::{ModelInfo, ModelTable, Price};
+use superstep_session::{
+    config::{configuration::Configuration, file, model::Environment, profile::Profiles},
+    error::SessionError,
+    offline::planner::OFFLINE,
+};
 
 use crate::{
     args::command_line::{ModelsArgs, ModelsCommand},
     commands::learn::learn,
-    config::{configuration::Configuration, file, model::Environment, profile::Profiles},
-    offline::planner::OFFLINE,
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
         table::{formatted, lines, new_table, print},
     },
 };
 
-pub(crate) async fn models(args: ModelsArgs) -> Result<Exit, Failure> {
+pub(crate) async fn models(args: ModelsArgs) -> Result<Exit, SessionError> {
     if let Some(ModelsCommand::Learn(args)) = args.command {
         return learn(args).await;
     }
@@ -31,7 +34,7 @@ pub(crate) async fn models(args: ModelsArgs) -> Result<Exit, Failure> {
     };
     if found.is_empty() {
         let name = args.name.unwrap_or_default();
-        return Err(Failure::usage(format!(
+        return Err(SessionError::usage(format!(
             "no known model has `{name}` in its name; `superstep models learn --model {name}` queries its server"
         )));
     }

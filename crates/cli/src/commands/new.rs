@@ -7,14 +7,14 @@ use std::{
 };
 
 use superstep::tools::internal::{UNFINISHED, clear_unfinished, lock_unfinished};
+use superstep_session::{
+    error::{ErrorKind, SessionError},
+    text::quoted,
+};
 
 use crate::{
     args::new::NewArgs,
-    output::{
-        exit::{Exit, Failure},
-        table::print,
-        text::{print_note, quoted},
-    },
+    output::{exit::Exit, note::print_note, table::print},
 };
 
 /// The files of a project, and their contents with placeholders.
@@ -52,7 +52,7 @@ const CHECKOUT: &str = "
       - run: sed -i 's#path = \".*/crates/#path = \"superstep/crates/#' Cargo.toml";
 
 /// Creates a project in a new folder.
-pub(crate) fn new(args: NewArgs) -> Result<Exit, Failure> {
+pub(crate) fn new(args: NewArgs) -> Result<Exit, SessionError> {
     let NewArgs { name, path } = args;
     let folder = Path::new(&name);
     check_free(folder)?;
@@ -60,7 +60,10 @@ pub(crate) fn new(args: NewArgs) -> Result<Exit, Failure> {
     let is_unpublished = checkout.is_none();
     let values = Values { name: &name, checkout, is_in_workspace: is_in_workspace() };
     create(folder, &values).map_err(|cause| {
-        Failure::new(Exit::Failed, format!("cannot create the folder `{name}`: {cause}; nothing was created"))
+        SessionError::new(
+            ErrorKind::Failed,
+            format!("cannot create the folder `{name}`: {cause}; nothing was created"),
+        )
     })?;
     if is_unpublished {
         print_note(
@@ -81,31 +84,31 @@ pub(crate) fn new(args: NewArgs) -> Result<Exit, Failure> {
 }
 
 /// Rejects a folder with files, and any other entry of that name.
-fn check_free(folder: &Path) -> Result<(), Failure> {
+fn check_free(folder: &Path) -> Result<(), SessionError> {
     let name = folder.display();
     match fs::read_dir(folder).map(|mut entries| entries.next()) {
         Ok(None) => Ok(()),
         Ok(Some(_)) => {
-            Err(Failure::usage(format!("the folder `{name}` exists and has files; choose another name")))
+            Err(SessionError::usage(format!("the folder `{name}` exists and has files; choose another name")))
         }
         // A link that leads nowhere is an entry, too.
         Err(_) if folder.symlink_metadata().is_ok_and(|there| !there.is_dir()) => {
-            Err(Failure::usage(format!("`{name}` exists and is not a folder; choose another name")))
+            Err(SessionError::usage(format!("`{name}` exists and is not a folder; choose another name")))
         }
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(cause) => Err(Failure::usage(format!("cannot create the folder `{name}`: {cause}"))),
+        Err(cause) => Err(SessionError::usage(format!("cannot create the folder `{name}`: {cause}"))),
     }
 }
 
 /// Returns the path of a checkout as the project writes it: a relative one is relative to the current folder, above the
 /// project.
-fn checkout(given: &Path) -> Result<String, Failure> {
+fn checkout(given: &Path) -> Result<String, SessionError> {
     let shown = given.display();
     for (_, folder) in CRATES {
         if !given.join("crates").join(folder).join("Cargo.toml").is_file() {
             let message =
                 format!("`{shown}` is not a checkout of superstep: it has no `crates/{folder}/Cargo.toml`");
-            return Err(Failure::usage(message));
+            return Err(SessionError::usage(message));
         }
     }
     // Cargo drops `x/..` without following the link that `x` may be.
@@ -117,7 +120,7 @@ fn checkout(given: &Path) -> Result<String, Failure> {
         _ => Path::new("..").join(given).components().collect(),
     };
     let path = path.into_os_string().into_string().map_err(|_| {
-        Failure::usage(format!("the path `{shown}` is not valid UTF-8, which `Cargo.toml` requires"))
+        SessionError::usage(format!("the path `{shown}` is not valid UTF-8, which `Cargo.toml` requires"))
     })?;
     Ok(if cfg!(windows) { path.replace('\\', "/") } else { path })
 }

@@ -1,11 +1,9 @@
 //! A build without PostgreSQL has no jobs.
 
-use crate::{
-    args::jobs::AgentJobsCommand,
-    commands::worker::absent,
-    output::exit::{Exit, Failure},
-};
+use superstep_session::error::SessionError;
 
-pub(crate) async fn jobs(_: AgentJobsCommand) -> Result<Exit, Failure> {
+use crate::{args::jobs::AgentJobsCommand, commands::worker::absent, output::exit::Exit};
+
+pub(crate) async fn jobs(_: AgentJobsCommand) -> Result<Exit, SessionError> {
     Err(absent())
 }

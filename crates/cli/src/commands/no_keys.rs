@@ -1,22 +1,24 @@
 //! A build without encryption has no keys to make or to change.
 
-use crate::{
+use superstep_session::{
     config::{location::Location, memory::Memory},
-    output::exit::{Exit, Failure},
+    error::SessionError,
 };
 
-pub(crate) fn key() -> Result<Exit, Failure> {
+use crate::output::exit::Exit;
+
+pub(crate) fn key() -> Result<Exit, SessionError> {
     Err(absent("db key"))
 }
 
-pub(crate) async fn rekey(_: &Location, _: bool) -> Result<Exit, Failure> {
+pub(crate) async fn rekey(_: &Location, _: bool) -> Result<Exit, SessionError> {
     Err(absent("db rekey"))
 }
 
-pub(crate) async fn rekey_memory(_: &Memory, _: &Location, _: bool) -> Result<Exit, Failure> {
+pub(crate) async fn rekey_memory(_: &Memory, _: &Location, _: bool) -> Result<Exit, SessionError> {
     Err(absent("memory rekey"))
 }
 
-fn absent(command: &str) -> Failure {
-    Failure::missing_feature(&format!("`{command}`"), "encryption")
+fn absent(command: &str) -> SessionError {
+    SessionError::missing_feature(&format!("`{command}`"), "encryption")
 }

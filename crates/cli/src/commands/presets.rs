@@ -1,17 +1,20 @@
 //! `superstep presets`: the designs that the agent can follow.
 
 use superstep::agent::{ReactConfig, config::ConfigError, presets::PRESETS};
+use superstep_session::{
+    config::configuration::OPENCODE,
+    error::{ErrorKind, SessionError},
+};
 
 use crate::{
     args::command_line::PresetsArgs,
-    config::configuration::OPENCODE,
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
         table::{formatted, lines, new_table, print},
     },
 };
 
-pub(crate) fn presets(args: &PresetsArgs) -> Result<Exit, Failure> {
+pub(crate) fn presets(args: &PresetsArgs) -> Result<Exit, SessionError> {
     let Some(name) = &args.name else {
         if args.json {
             return print(&lines(PRESETS.iter().map(|preset| {
@@ -25,11 +28,13 @@ pub(crate) fn presets(args: &PresetsArgs) -> Result<Exit, Failure> {
         return print(&formatted(table));
     };
     let unknown = || ConfigError::unknown_preset(name);
-    let config = ReactConfig::preset(name).ok_or_else(|| Failure::usage(unknown().to_string()))?;
+    let config = ReactConfig::preset(name).ok_or_else(|| SessionError::usage(unknown().to_string()))?;
     if args.json {
         return print(&lines([serde_json::json!({ "preset": name, "config": config })]));
     }
-    written(name, &config).map(|text| print(&text)).map_err(|error| Failure::caused(Exit::Failed, &error))?
+    written(name, &config)
+        .map(|text| print(&text))
+        .map_err(|error| SessionError::caused(ErrorKind::Failed, &error))?
 }
 
 /// Formats a preset as a file that is equivalent to its flag.
@@ -44,7 +49,7 @@ fn written(name: &str, config: &ReactConfig) -> Result<String, toml::ser::Error>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{configuration::Configuration, file::parse};
+    use superstep_session::config::{configuration::Configuration, file::parse};
 
     #[test]
     fn a_preset_that_is_written_down_is_read_as_it_was() {

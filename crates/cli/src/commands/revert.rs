@@ -15,6 +15,16 @@ use superstep::{
     thread::AsNode,
     tools::{RestoreError, Restored},
 };
+use superstep_session::{
+    config::{
+        location::{self, Location},
+        settings::StoredSettings,
+        trust::Decided,
+    },
+    error::{ErrorKind, SessionError},
+    text::{printable_line, quoted},
+    turn::{snapshots, stored_graph::graph},
+};
 
 use crate::{
     args::{
@@ -22,25 +32,18 @@ use crate::{
         shared::{AGENT, Locate},
     },
     commands::thread_admin::allowed,
-    config::{
-        location::{self, Location},
-        settings::StoredSettings,
-        trust::Decided,
-    },
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
         files::listed,
         table::{lines, print},
-        text::{printable_line, quoted},
     },
-    session::{snapshots, stored_graph::graph},
 };
 
 /// The key of the tools' folder in the metadata of a checkpoint.
 const CWD: &str = "cwd";
 
 /// Restores the files that tools changed after a checkpoint.
-pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
+pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, SessionError> {
     let location = args.thread.database.location.locate(AGENT)?;
     let name = args.thread.name.as_str();
     let store = location.change(&[name]).await?;
@@ -51,7 +54,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
             "thread `{name}` was not run by you on this machine, so its stored files may come from another \
              person; inspect the folder, and restore them anyway with `--force`"
         );
-        return Err(Failure::new(Exit::Thread, message));
+        return Err(SessionError::new(ErrorKind::Thread, message));
     }
     let graph = graph()?.with_checkpointer(store.clone());
     let to = CheckpointId(args.to);
@@ -67,7 +70,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
         let message = format!(
             "thread `{name}` is not finished, its tools may still change files; resume it with: {resume}"
         );
-        return Err(Failure::new(Exit::Thread, message));
+        return Err(SessionError::new(ErrorKind::Thread, message));
     }
     let (rounds, unknown) = rounds(&*store, &graph, &thread, to).await?;
     if rounds.is_empty() {
@@ -86,7 +89,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
                     "nothing was done: `{}` has no stored files of the rounds to revert; an imported thread comes without them",
                     cwd.display()
                 );
-                return Err(Failure::new(Exit::Thread, message));
+                return Err(SessionError::new(ErrorKind::Thread, message));
             }
             Some(folder) => format!("the folder `{}`", printable_line(folder)),
             None => "another folder".to_owned(),
@@ -97,15 +100,15 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     let (force, of) = (args.force, args.thread.name.clone());
     let restoring = files.clone();
     let restored = tokio::task::spawn_blocking(move || restoring.restore(&of, &rounds, force)).await;
-    let mut restored = match restored.map_err(|error| Failure::caused(Exit::Internal, &error))? {
+    let mut restored = match restored.map_err(|error| SessionError::caused(ErrorKind::Internal, &error))? {
         Ok(restored) => restored,
         Err(error @ RestoreError::Changed(_)) => {
             let message = format!(
                 "files of thread `{name}` were {error}; nothing was done, restore them anyway with `--force`"
             );
-            return Err(Failure::new(Exit::Thread, message));
+            return Err(SessionError::new(ErrorKind::Thread, message));
         }
-        Err(error) => return Err(Failure::caused(Exit::Failed, &error)),
+        Err(error) => return Err(SessionError::caused(ErrorKind::Failed, &error)),
     };
     drop(lease);
     restored.left.extend(unknown.iter().map(without_snapshot));
@@ -121,7 +124,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
         }
         thread.update_as(AsNode::End, update).await?;
     }
-    files.recorded(name).map_err(|cause| Failure::caused(Exit::Failed, &cause))?;
+    files.recorded(name).map_err(|cause| SessionError::caused(ErrorKind::Failed, &cause))?;
     report(&args.thread.name, &restored, args.thread.database.json)
 }
 
@@ -179,7 +182,7 @@ async fn rounds(
     graph: &CompiledGraph<AgentState>,
     thread: &ThreadId,
     to: CheckpointId,
-) -> Result<(Vec<Round>, Vec<CheckpointId>), Failure> {
+) -> Result<(Vec<Round>, Vec<CheckpointId>), SessionError> {
     let then = Known::of(&graph.thread(thread).at(to).state().await?.values);
     let mut history = store.history(thread, Default::default()).await?;
     history.sort_unstable_by_key(|meta| meta.id);
@@ -221,7 +224,7 @@ fn folder_of(
     location: &Location,
     remembered: &StoredSettings,
     decided: &Decided,
-) -> Result<PathBuf, Failure> {
+) -> Result<PathBuf, SessionError> {
     let folders: BTreeSet<&str> = rounds.iter().filter_map(Round::folder).collect();
     let folder = match folders.iter().collect::<Vec<_>>()[..] {
         // A database moves with its folder, whose path was different then.
@@ -256,16 +259,16 @@ fn folder_of(
 }
 
 /// Returns the error for rounds in another folder.
-fn elsewhere(location: &str) -> Failure {
+fn elsewhere(location: &str) -> SessionError {
     let message = format!("nothing was done: the rounds to revert worked in {location}");
-    Failure::new(Exit::Thread, message)
+    SessionError::new(ErrorKind::Thread, message)
 }
 
 /// Prints what was restored.
 ///
 /// # Errors
 /// The files that could not be restored.
-fn report(thread: &str, restored: &Restored, as_json: bool) -> Result<Exit, Failure> {
+fn report(thread: &str, restored: &Restored, as_json: bool) -> Result<Exit, SessionError> {
     let Restored { changes, left, .. } = restored;
     let printed = match listed(changes) {
         _ if as_json => {
@@ -284,5 +287,8 @@ fn report(thread: &str, restored: &Restored, as_json: bool) -> Result<Exit, Fail
     }
     let reasons = left.iter().map(|(path, why)| format!("{}: {}", printable_line(path), printable_line(why)));
     let reasons: Vec<_> = reasons.collect();
-    Err(Failure::new(Exit::Failed, format!("not restored, and left as they are: {}", reasons.join("; "))))
+    Err(SessionError::new(
+        ErrorKind::Failed,
+        format!("not restored, and left as they are: {}", reasons.join("; ")),
+    ))
 }

@@ -9,6 +9,15 @@ use superstep::{
     CheckpointId, Checkpointer, OnExisting, OnUnfinished, ThreadId, agent::AgentOutcome,
     checkpoint::CheckpointError,
 };
+use superstep_session::{
+    config::{location::Location, settings::Given},
+    error::{ErrorKind, SessionError},
+    turn::{
+        randomness::fresh_thread,
+        setup::{Purpose, Setup, streaming},
+        waiting::Waiting,
+    },
+};
 
 use crate::{
     args::{
@@ -17,24 +26,21 @@ use crate::{
         shared::{AGENT, Locate, TurnArgs},
         values::Stdin,
     },
-    config::{location::Location, settings::Given},
     output::{
-        exit::{Exit, Failure},
-        text::print_note,
+        exit::Exit,
+        note::{print_new, print_note},
     },
+    session::signals,
     session::{
-        randomness::fresh_thread,
         run_loop::AgentRun,
-        setup::{Purpose, Setup, streaming},
         stdin::{is_piped, without_mark},
-        waiting::Waiting,
     },
 };
 
 const MAX_PROMPT_BYTES: u64 = 1 << 20;
 
 /// Replies to a prompt.
-pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: RunArgs) -> Result<Exit, SessionError> {
     let RunArgs { prompt, stdin, thread, user, from, new, discard, location, turn } = args;
     let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
     let prompt = read_prompt(prompt, stdin)?;
@@ -46,7 +52,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
         None => fresh_thread(&*store).await?,
     };
     if !is_fresh {
-        location.check_anchor(&*store, &thread, turn.trust).await?;
+        print_new(location.check_anchor(&*store, &thread, turn.trust).await?, false);
     }
     let from = from.map(CheckpointId);
     let run = set_up(&location, store, thread, from, user, turn).await?;
@@ -72,10 +78,10 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
 }
 
 /// Resumes a stopped turn.
-pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
+pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, SessionError> {
     let ResumeArgs { thread, from, decisions, location, turn } = args;
     if from.is_some() && !decisions.is_empty() {
-        return Err(Failure::usage(
+        return Err(SessionError::usage(
             "with `--from` nothing waits yet; decide when it asks, or with a `resume` without it",
         ));
     }
@@ -84,7 +90,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     let thread: ThreadId = thread.into();
     // Checked first: a missing thread must not create a database.
     let Some(store) = location.find()? else { return Err(unknown) };
-    location.check_anchor(&*store, &thread, turn.trust).await?;
+    print_new(location.check_anchor(&*store, &thread, turn.trust).await?, false);
     match store.load(&thread, None).await {
         Ok(None) => return Err(unknown),
         // An older checkpoint is the remedy for a damaged one.
@@ -109,17 +115,18 @@ async fn set_up(
     from: Option<CheckpointId>,
     user: Option<String>,
     turn: TurnArgs,
-) -> Result<AgentRun<'_>, Failure> {
+) -> Result<AgentRun<'_>, SessionError> {
     let TurnArgs { json, quiet, .. } = turn;
     let mut given = Given::from(turn);
     given.settings.user = user;
     let mut notes = Vec::new();
-    let setup = Setup::new(location, store, thread, Purpose::Turn { from }, &given, &mut notes).await;
-    notes.iter().for_each(|note| note.print_once(quiet));
+    let (cancel, _watch) = signals::watching();
+    let setup = Setup::new(location, store, thread, Purpose::Turn { from }, &given, &mut notes, cancel).await;
+    print_new(notes, quiet);
     Ok(AgentRun { setup: setup?, json, quiet, is_fresh: false })
 }
 
-async fn continue_turn(run: &AgentRun<'_>, decisions: &DecisionArgs) -> Result<Exit, Failure> {
+async fn continue_turn(run: &AgentRun<'_>, decisions: &DecisionArgs) -> Result<Exit, SessionError> {
     let setup = &run.setup;
     let head = setup.agent.graph().thread(&setup.thread).state().await?;
     if !head.next.is_empty() {
@@ -141,7 +148,7 @@ async fn continue_turn(run: &AgentRun<'_>, decisions: &DecisionArgs) -> Result<E
 }
 
 /// Resumes from an older checkpoint of a turn.
-async fn continue_from(run: &AgentRun<'_>, from: CheckpointId) -> Result<Exit, Failure> {
+async fn continue_from(run: &AgentRun<'_>, from: CheckpointId) -> Result<Exit, SessionError> {
     let (setup, thread) = (&run.setup, &run.setup.thread);
     if setup.agent.graph().thread(thread).at(from).state().await?.next.is_empty() {
         let (name, from) = (thread.as_str(), from.to_string());
@@ -149,7 +156,7 @@ async fn continue_from(run: &AgentRun<'_>, from: CheckpointId) -> Result<Exit, F
         let message = format!(
             "no turn is in progress at checkpoint {from} of thread `{name}`; start a new one from it with: {ask} \"...\""
         );
-        return Err(Failure::new(Exit::Thread, message));
+        return Err(SessionError::new(ErrorKind::Thread, message));
     }
     let options = setup.options()?.at(from);
     let stream = setup.agent.configured(options).resume_point().await?.resume_stream(streaming());
@@ -161,12 +168,12 @@ fn is_unanswered(outcome: Option<AgentOutcome>) -> bool {
 }
 
 /// Reads the prompt of the command line, of stdin, or both joined.
-pub(super) fn read_prompt(given: Option<String>, stdin: Option<Stdin>) -> Result<String, Failure> {
+pub(super) fn read_prompt(given: Option<String>, stdin: Option<Stdin>) -> Result<String, SessionError> {
     let prompt = match (given.filter(|prompt| prompt != "-"), stdin) {
         (Some(prompt), None) => prompt,
         (Some(prompt), Some(Stdin)) => format!("{prompt}\n\n{}", read_stdin()?),
         (None, None) if io::stdin().is_terminal() => {
-            return Err(Failure::usage("the prompt is missing; write it after `run`, or pipe it in"));
+            return Err(SessionError::usage("the prompt is missing; write it after `run`, or pipe it in"));
         }
         (None, _) => read_stdin()?,
     };
@@ -174,25 +181,25 @@ pub(super) fn read_prompt(given: Option<String>, stdin: Option<Stdin>) -> Result
         return Err(too_long());
     }
     match prompt.trim() {
-        "" => Err(Failure::usage("the prompt is empty; write what you want to know")),
+        "" => Err(SessionError::usage("the prompt is empty; write what you want to know")),
         prompt => Ok(prompt.to_owned()),
     }
 }
 
-fn read_stdin() -> Result<String, Failure> {
+fn read_stdin() -> Result<String, SessionError> {
     let mut bytes = Vec::new();
     let read = io::stdin().lock().take(MAX_PROMPT_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|cause| Failure::usage(format!("cannot read the prompt from stdin: {cause}")))?;
+    read.map_err(|cause| SessionError::usage(format!("cannot read the prompt from stdin: {cause}")))?;
     if bytes.len() as u64 > MAX_PROMPT_BYTES {
         return Err(too_long());
     }
-    let text =
-        String::from_utf8(bytes).map_err(|_| Failure::usage("the prompt on stdin is not valid UTF-8"))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| SessionError::usage("the prompt on stdin is not valid UTF-8"))?;
     Ok(without_mark(text))
 }
 
-fn too_long() -> Failure {
-    Failure::usage(format!(
+fn too_long() -> SessionError {
+    SessionError::usage(format!(
         "the prompt is longer than {} MiB; put it into a file under `--cwd` and ask about that",
         MAX_PROMPT_BYTES >> 20
     ))
@@ -205,7 +212,7 @@ mod tests {
     #[test]
     fn a_prompt_is_trimmed_and_must_not_be_empty() {
         assert_eq!(read_prompt(Some(" hi \n".into()), None).unwrap(), "hi");
-        assert_eq!(read_prompt(Some(" \n".into()), None).unwrap_err().exit, Exit::Usage);
-        assert_eq!(read_prompt(Some("x".repeat((1 << 20) + 1)), None).unwrap_err().exit, Exit::Usage);
+        assert_eq!(read_prompt(Some(" \n".into()), None).unwrap_err().kind, ErrorKind::Invalid);
+        assert_eq!(read_prompt(Some("x".repeat((1 << 20) + 1)), None).unwrap_err().kind, ErrorKind::Invalid);
     }
 }

@@ -8,17 +8,20 @@ use superstep::{
     ThreadId,
     worker::{Jobs, Schedule, ScheduleError, ScheduleInfo},
 };
+use superstep_session::{
+    config::{location::Location, names::new_thread_name},
+    error::{ErrorKind, SessionError},
+    text::printable_line,
+};
 
 use crate::{
     args::{
         jobs::{ScheduleArgs, StoredSchedules, TimesArgs},
         shared::{DatabaseArgs, DbArgs, Locate},
     },
-    config::{location::Location, names::new_thread_name},
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
         table::{formatted, lines, new_table, print, time},
-        text::printable_line,
     },
 };
 
@@ -28,17 +31,17 @@ pub(crate) async fn add(
     graph: &str,
     input: &impl Serialize,
     location: &Location,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, SessionError> {
     let TimesArgs { name, times, zone, thread, database } = times;
     let options = location.queue_of_inputs()?;
-    let wrong = |error: ScheduleError| Failure::usage(error.to_string());
+    let wrong = |error: ScheduleError| SessionError::usage(error.to_string());
     let thread = thread.unwrap_or_else(|| default_thread(&name));
-    new_thread_name(&at_a_time(&thread)).map_err(Failure::usage)?;
+    new_thread_name(&at_a_time(&thread)).map_err(SessionError::usage)?;
     let schedule = Schedule::new(&name, &times, &zone).map_err(wrong)?.run(graph, thread, input);
     let jobs = Jobs::open(options).await?;
     if !jobs.store_schedule(&schedule.map_err(wrong)?).await? {
-        return Err(Failure::new(
-            Exit::Thread,
+        return Err(SessionError::new(
+            ErrorKind::Thread,
             format!("there is a schedule `{name}`; remove it first with `jobs schedule remove`"),
         ));
     }
@@ -59,8 +62,8 @@ fn at_a_time(thread: &str) -> String {
     thread.replace("{time}", "2000-01-01T00:00Z")
 }
 
-pub(crate) async fn change(command: StoredSchedules, program: &str) -> Result<Exit, Failure> {
-    let open = async |location: DbArgs| -> Result<Jobs, Failure> {
+pub(crate) async fn change(command: StoredSchedules, program: &str) -> Result<Exit, SessionError> {
+    let open = async |location: DbArgs| -> Result<Jobs, SessionError> {
         Ok(Jobs::open(location.locate(program)?.queue()?).await?)
     };
     match command {
@@ -90,22 +93,22 @@ pub(crate) async fn change(command: StoredSchedules, program: &str) -> Result<Ex
 }
 
 /// Rejects a schedule that is not stored.
-fn known(name: &str, is_known: bool) -> Result<(), Failure> {
+fn known(name: &str, is_known: bool) -> Result<(), SessionError> {
     if is_known {
         return Ok(());
     }
     let message = format!("unknown schedule `{name}`; `jobs schedule list` lists the schedules");
-    Err(Failure::new(Exit::Thread, message))
+    Err(SessionError::new(ErrorKind::Thread, message))
 }
 
 /// Prints a schedule that was changed.
-async fn report(jobs: &Jobs, name: &str, json: bool) -> Result<Exit, Failure> {
+async fn report(jobs: &Jobs, name: &str, json: bool) -> Result<Exit, SessionError> {
     let all = jobs.schedules().await?;
     // Another program may have removed it.
     show(&all.into_iter().filter(|schedule| schedule.name == name).collect::<Vec<_>>(), json)
 }
 
-fn show(schedules: &[ScheduleInfo], json: bool) -> Result<Exit, Failure> {
+fn show(schedules: &[ScheduleInfo], json: bool) -> Result<Exit, SessionError> {
     if json {
         return print(&lines(schedules));
     }

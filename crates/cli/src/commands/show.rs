@@ -14,6 +14,16 @@ use superstep::{
     memory::{DreamState, Dreams},
     thread::{StateSnapshot, TaskSnapshot},
 };
+use superstep_session::{
+    config::settings::StoredSettings,
+    error::SessionError,
+    text::{brief, printable_line},
+    turn::{
+        dream_thread,
+        stored_graph::{default_graph, graph, graph_of},
+        waiting::Waiting,
+    },
+};
 
 use crate::{
     args::{
@@ -25,25 +35,25 @@ use crate::{
         threads::ThreadStatus,
         writes::{InitialState, TaskWrites, Writes, writes},
     },
-    config::settings::StoredSettings,
-    graphs::graph_set::{GraphSet, Owned},
+    graphs::{
+        agent_graphs::agent_graphs,
+        graph_set::{GraphSet, Owned},
+    },
     output::{
         cost::EstimatedCost,
-        exit::{Exit, Failure},
+        exit::Exit,
         files::listed,
+        note::print_new,
         picture::png,
         table::{lines, print, print_bytes, time, written},
-        text::{brief, printable_line},
-    },
-    session::{
-        dream_thread,
-        stored_graph::{agent_graphs, default_graph, graph, graph_of},
-        waiting::Waiting,
     },
 };
 
 /// Shows the checkpoints of a thread: as a tree, or newest first as JSON.
-pub(crate) async fn history<L: Locate>(args: HistoryArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn history<L: Locate>(
+    args: HistoryArgs<L>,
+    graphs: &GraphSet,
+) -> Result<Exit, SessionError> {
     let HistoryArgs { limit, thread: ThreadArgs { name, database: DatabaseArgs { location, json } } } = args;
     let found = graphs.find_to_show(&location.locate(&graphs.program)?, &name, None).await?;
     found.open().check_owner().await?;
@@ -70,11 +80,11 @@ struct WithWrites {
 }
 
 /// Shows a thread at a checkpoint.
-pub(crate) async fn state(args: StateArgs<LocationArgs>) -> Result<Exit, Failure> {
+pub(crate) async fn state(args: StateArgs<LocationArgs>) -> Result<Exit, SessionError> {
     let location = args.thread.database.location.locate(AGENT)?;
     let store = location.existing(&args.thread.name)?;
     let thread = ThreadId::from(args.thread.name.as_str());
-    location.note_set_back(&*store, &thread).await;
+    print_new(location.set_back_note(&*store, &thread).await, false);
     let at = args.at.map(CheckpointId);
     let snapshot = if Dreams::is_thread(&thread) {
         let graph = Dreams::inspection_graph().with_checkpointer(store);
@@ -116,7 +126,7 @@ fn of_agent(snapshot: StateSnapshot<DreamState>) -> StateSnapshot<AgentState> {
 }
 
 /// Draws the agent's graph.
-pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
+pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, SessionError> {
     let drawing = match &args.thread {
         None => default_graph()?.drawing(),
         Some(name) => {
@@ -134,7 +144,7 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
     print_drawing(&drawing, args.format)
 }
 
-pub(crate) fn print_drawing(drawing: &Drawing, format: Format) -> Result<Exit, Failure> {
+pub(crate) fn print_drawing(drawing: &Drawing, format: Format) -> Result<Exit, SessionError> {
     match format {
         Format::Text => print(&drawing.text()),
         Format::Mermaid => print(&drawing.mermaid()),
@@ -144,7 +154,7 @@ pub(crate) fn print_drawing(drawing: &Drawing, format: Format) -> Result<Exit, F
     }
 }
 
-pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit, SessionError> {
     written(command_line::completions(shell, &mut io::stdout()))
 }
 

@@ -2,6 +2,10 @@
 
 use serde_json::json;
 use superstep::agent::{SteerError, steer as say};
+use superstep_session::{
+    error::{ErrorKind, SessionError},
+    turn::{dream_thread, stored_graph::graph},
+};
 
 use crate::{
     args::{
@@ -9,16 +13,17 @@ use crate::{
         shared::{AGENT, Locate},
     },
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
         table::{lines, print},
     },
-    session::{dream_thread, stored_graph::graph},
 };
 
 /// Sends a message to a running turn.
-pub(crate) async fn steer(args: SteerArgs) -> Result<Exit, Failure> {
+pub(crate) async fn steer(args: SteerArgs) -> Result<Exit, SessionError> {
     if args.text.trim().is_empty() {
-        return Err(Failure::usage("the message is empty; write what the turn should take into account"));
+        return Err(SessionError::usage(
+            "the message is empty; write what the turn should take into account",
+        ));
     }
     let location = args.thread.database.location.locate(AGENT)?;
     dream_thread::refuse(&location, &args.thread.name.as_str().into())?;
@@ -29,7 +34,7 @@ pub(crate) async fn steer(args: SteerArgs) -> Result<Exit, Failure> {
         Err(_) => {
             let run = location.command("run", &[&args.text, "--thread", &args.thread.name]);
             let message = format!("thread `{}` has no turn in progress; use `{run}`", args.thread.name);
-            return Err(Failure::new(Exit::Thread, message));
+            return Err(SessionError::new(ErrorKind::Thread, message));
         }
     };
     if args.thread.database.json {

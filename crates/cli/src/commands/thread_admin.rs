@@ -9,22 +9,27 @@ use superstep::{
     clock::{Clock, SystemClock},
     memory::Dreams,
 };
+use superstep_session::{
+    config::location::Location,
+    error::{ErrorKind, SessionError},
+    text::{count, printable_line},
+    turn::{dream_thread, results, snapshots, stored_graph::graph},
+};
 
 use crate::{
     args::{
         command_line::{CopyArgs, DeleteArgs, PruneArgs},
         shared::{AGENT, KeepArgs, Locate, LocationArgs, ThreadArgs},
     },
-    config::location::Location,
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
+        note::print_new,
         table::{lines, print},
-        text::{count, printable_line},
     },
-    session::{approve::confirm, dream_thread, results, snapshots, stored_graph::graph},
+    session::approve::confirm,
 };
 
-pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
+pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, SessionError> {
     let location = args.database.location.locate(AGENT)?;
     let mut threads = args.threads;
     let mut seen = std::collections::BTreeSet::new();
@@ -63,7 +68,7 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
     print(&format!("deleted {}\n", listed(&names)))
 }
 
-pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
+pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, SessionError> {
     let location = args.thread.database.location.locate(AGENT)?;
     let store = location.change(&[&args.thread.name]).await?;
     let (from, to) = (ThreadId::from(args.thread.name.as_str()), ThreadId::from(args.new.as_str()));
@@ -71,7 +76,9 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
     let (folders, _) = location.folders_of(&*store, &from).await?;
     location.mark_copy(&*store, &from, &to).await?;
     graph()?.with_checkpointer(store).thread(&from).copy_to(&to).await?;
-    location.decided(&from)?.copy_to(&*location.decided(&to)?)?;
+    let copy = location.decided(&to)?;
+    location.decided(&from)?.copy_to(&copy)?;
+    print_new(copy.take_notes(), false);
     for cwd in folders {
         snapshots::copy(&cwd, &args.thread.name, &args.new)?;
     }
@@ -82,7 +89,7 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
 }
 
 /// Adopts a thread for the agent's graph.
-pub(crate) async fn adopt(args: ThreadArgs<LocationArgs>) -> Result<Exit, Failure> {
+pub(crate) async fn adopt(args: ThreadArgs<LocationArgs>) -> Result<Exit, SessionError> {
     let location = args.database.location.locate(AGENT)?;
     let thread = ThreadId::from(args.name.as_str());
     dream_thread::refuse(&location, &thread)?;
@@ -94,7 +101,7 @@ pub(crate) async fn adopt(args: ThreadArgs<LocationArgs>) -> Result<Exit, Failur
     print(&format!("{} belongs to the agent now\n", listed(&[&args.name])))
 }
 
-pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
+pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, SessionError> {
     let location = args.thread.database.location.locate(AGENT)?;
     let store = location.change(&[&args.thread.name]).await?;
     if !allowed(&format!("delete older checkpoints of {}", listed(&[&args.thread.name])), args.yes)? {
@@ -120,7 +127,7 @@ pub(crate) async fn pruned(
     store: Arc<dyn Checkpointer>,
     thread: &ThreadId,
     keep: Retention,
-) -> Result<(usize, usize), Failure> {
+) -> Result<(usize, usize), SessionError> {
     let graph = graph()?.with_checkpointer(store.clone());
     // Before the checkpoints that name them are gone.
     let folders = location.folders_of(&*store, thread).await?;
@@ -147,15 +154,15 @@ pub(crate) fn keep(args: &KeepArgs) -> Retention {
     }
 }
 
-async fn left(store: &dyn Checkpointer, thread: &ThreadId) -> Result<usize, Failure> {
+async fn left(store: &dyn Checkpointer, thread: &ThreadId) -> Result<usize, SessionError> {
     Ok(store.history(thread, Default::default()).await?.len())
 }
 
 /// Asks the user for permission.
-pub(crate) fn allowed(what: &str, yes: bool) -> Result<bool, Failure> {
+pub(crate) fn allowed(what: &str, yes: bool) -> Result<bool, SessionError> {
     let asked = confirm(&format!("This will {what}."), yes);
     asked.map_err(|cause| {
-        Failure::new(Exit::Failed, format!("cannot ask at the terminal: {cause}; use `--yes`"))
+        SessionError::new(ErrorKind::Failed, format!("cannot ask at the terminal: {cause}; use `--yes`"))
     })
 }
 

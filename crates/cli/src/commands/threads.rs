@@ -11,6 +11,12 @@ use superstep::{
     node::NodeName,
     thread::StateSnapshot,
 };
+use superstep_session::{
+    config::location::Location,
+    error::{ErrorKind, SessionError},
+    text::printable_line,
+    turn::stored_graph::graph,
+};
 
 use crate::{
     args::shared::{DatabaseArgs, Locate, ThreadsArgs},
@@ -18,14 +24,11 @@ use crate::{
         checks::{check, unresumable},
         heads::heads,
     },
-    config::location::Location,
     graphs::graph_set::GraphSet,
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
         table::{formatted, lines, new_table, print, time},
-        text::printable_line,
     },
-    session::stored_graph::graph,
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,7 +86,10 @@ impl From<ThreadStatus> for Status {
 }
 
 /// Lists the threads, the newest first, and damaged ones last.
-pub(crate) async fn threads<L: Locate>(args: ThreadsArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn threads<L: Locate>(
+    args: ThreadsArgs<L>,
+    graphs: &GraphSet,
+) -> Result<Exit, SessionError> {
     let ThreadsArgs { check, database: DatabaseArgs { location, json } } = args;
     let location = location.locate(&graphs.program)?;
     if check {
@@ -137,9 +143,9 @@ pub(crate) async fn threads<L: Locate>(args: ThreadsArgs<L>, graphs: &GraphSet) 
 }
 
 /// Returns the status of a thread that cannot be read, that the program cannot resume, or that has no checkpoints.
-fn lost(failure: &Failure, head: Option<&CheckpointMeta>) -> String {
-    match (failure.exit, head) {
-        (Exit::Database, _) => "cannot be read",
+fn lost(failure: &SessionError, head: Option<&CheckpointMeta>) -> String {
+    match (failure.kind, head) {
+        (ErrorKind::Database, _) => "cannot be read",
         (_, Some(_)) => "cannot be resumed, see `threads --check`",
         (_, None) => "has no checkpoints",
     }
@@ -166,7 +172,7 @@ async fn status(
     store: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     head: &CheckpointMeta,
-) -> Result<Status, Failure> {
+) -> Result<Status, SessionError> {
     if graphs.is_agent {
         status_of_turn(graphs, location, store, thread, head).await
     } else {
@@ -180,7 +186,7 @@ async fn status_of_turn(
     store: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     head: &CheckpointMeta,
-) -> Result<Status, Failure> {
+) -> Result<Status, SessionError> {
     let next = head.control.next.clone();
     // A dream is not a turn of a user.
     if Dreams::is_thread(thread) {
@@ -191,7 +197,7 @@ async fn status_of_turn(
         return Ok(ThreadStatus { next, other: Some(other), ..ThreadStatus::default() }.into());
     }
     let snapshot = graph.thread(thread).state().await;
-    let snapshot = snapshot.map_err(|error| Failure::caused(Exit::Database, &error))?;
+    let snapshot = snapshot.map_err(|error| SessionError::caused(ErrorKind::Database, &error))?;
     if !snapshot.next.is_empty() {
         check(graphs, location, store, thread, head).await?;
     }
@@ -204,7 +210,7 @@ async fn status_of_run(
     store: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
     head: &CheckpointMeta,
-) -> Result<Status, Failure> {
+) -> Result<Status, SessionError> {
     let status = |text: String| {
         let json = Map::from_iter([("status".to_owned(), text.as_str().into())]);
         Ok(Status { text, json })

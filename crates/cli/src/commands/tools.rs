@@ -4,29 +4,35 @@ use std::sync::Arc;
 
 use serde_json::json;
 use superstep::{llm::Tool, mcp::McpServer};
-
-use crate::{
-    args::{command_line::ToolsArgs, shared::AGENT},
+use superstep_session::{
     config::{
         file,
         location::Location,
         memory::Memory,
         tools::{GROUPS, MEMORY, SERVER, group},
     },
-    output::{
-        exit::{Exit, Failure},
-        table::{formatted, lines, new_table, print},
-        text::{indented, print_note},
-    },
-    session::{mcp, tools::all},
+    error::SessionError,
+    text::indented,
+    turn::{mcp, tools::all},
 };
 
-pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
+use crate::{
+    args::{command_line::ToolsArgs, shared::AGENT},
+    output::{
+        exit::Exit,
+        note::print_note,
+        table::{formatted, lines, new_table, print},
+    },
+    session::signals,
+};
+
+pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, SessionError> {
     let location = Location::new(AGENT, None, None)?;
     let configuration = args.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
     let mut tools = all(&location.cwd, &configuration.tool_settings())?;
     tools.sort_by_key(|tool| GROUPS.iter().position(|(name, ..)| *name == group(&tool.spec().name).0));
-    let servers = mcp::connect(configuration.mcp.clone(), &location.cwd).await?;
+    let (stop, _watch) = signals::watching();
+    let servers = mcp::connect(configuration.mcp.clone(), &location.cwd, &stop).await?;
     let memory = configuration.memory.on().map(Memory::tools);
     let own = tools.into_iter().map(|tool| {
         let (group, asks) = group(&tool.spec().name);

@@ -16,6 +16,11 @@ use superstep::{
     erased::{JsonSnapshot, JsonTask},
     node::NodeName,
 };
+use superstep_session::{
+    config::location::Location,
+    error::{ErrorKind, SessionError},
+    text::{indented, printable, printable_line},
+};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
@@ -24,12 +29,11 @@ use crate::{
         history_tree::line,
         writes::{InitialState, KnownValues, changed, writes},
     },
-    config::location::Location,
     graphs::graph_set::{GraphSet, Owned},
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
+        note::print_note,
         table::{lines, written},
-        text::{indented, print_note, printable, printable_line},
     },
     session::{own_run::questions, signals},
 };
@@ -47,7 +51,7 @@ const PAGE: usize = 100;
 ///
 /// # Errors
 /// No process runs the thread, and its last run failed or was stopped.
-pub(crate) async fn watch<L: Locate>(args: ThreadArgs<L>, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn watch<L: Locate>(args: ThreadArgs<L>, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let ThreadArgs { name, database: DatabaseArgs { location, json } } = args;
     let location = location.locate(&graphs.program)?;
     let found = graphs.find_to_show(&location, &name, None).await?;
@@ -139,7 +143,7 @@ async fn next(changes: &mut Option<BoxStream<'static, ()>>) {
 }
 
 /// The error for an unfinished thread that no process runs.
-fn stopped(location: &Location, thread: &ThreadId, snapshot: &JsonSnapshot) -> Failure {
+fn stopped(location: &Location, thread: &ThreadId, snapshot: &JsonSnapshot) -> SessionError {
     let resume = location.command("resume", &[thread.as_str()]);
     let shown = |node: &NodeName| format!("`{}`", printable_line(node.as_str()));
     let failed = |task: &JsonTask| {
@@ -147,14 +151,14 @@ fn stopped(location: &Location, thread: &ThreadId, snapshot: &JsonSnapshot) -> F
     };
     let failed: Vec<String> = snapshot.tasks.iter().filter_map(failed).collect();
     if !failed.is_empty() {
-        return Failure::new(Exit::Failed, format!("{}\nresume with: {resume}", failed.join("\n")));
+        return SessionError::new(ErrorKind::Failed, format!("{}\nresume with: {resume}", failed.join("\n")));
     }
     let next: Vec<_> = snapshot.next.iter().map(shown).collect();
     let message = format!(
         "no process runs thread `{thread}`, which stopped before {}; resume it with: {resume}",
         next.join(", ")
     );
-    Failure::new(Exit::Thread, message)
+    SessionError::new(ErrorKind::Thread, message)
 }
 
 /// Returns the checkpoints after a given one, or else only the newest one, the oldest first.
@@ -162,7 +166,7 @@ async fn newer(
     store: &dyn Checkpointer,
     thread: &ThreadId,
     after: Option<CheckpointId>,
-) -> Result<Vec<CheckpointMeta>, Failure> {
+) -> Result<Vec<CheckpointMeta>, SessionError> {
     let limit = if after.is_some() { PAGE } else { 1 };
     let mut page = History { limit: Some(limit), ..History::default() };
     let mut new = Vec::new();

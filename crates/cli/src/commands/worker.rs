@@ -1,6 +1,11 @@
 //! `superstep worker`: takes jobs and runs turns of the agent.
 
 use superstep::worker::{Jobs, Worker};
+use superstep_session::{
+    config::{encryption::REQUIRED, settings::Given},
+    error::SessionError,
+    turn::hosted::Hosted,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -8,24 +13,23 @@ use crate::{
         jobs::{AgentWorkerArgs, RunsArgs},
         shared::{AGENT, Locate},
     },
-    config::{encryption::REQUIRED, settings::Given},
-    output::{
-        exit::{Exit, Failure},
-        text::print_note,
-    },
-    session::{hosted::Hosted, signals},
+    output::{exit::Exit, note::print_note},
+    session::signals,
 };
 
 /// Runs jobs with the agent of the command line until a signal, or until none is due.
-pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, Failure> {
+pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, SessionError> {
     let location = args.location.clone().locate(AGENT)?;
     let options = location.queue()?;
     let required = location.sealing().required;
     let what = format!("taking jobs from `{}`", location.db());
     // The settings of the threads are ignored, also those that narrow: any sender could set and remove them. The
     // command line of the worker is the one place to read.
+    let (stop, watch) = signals::watching();
     let hosted =
-        Hosted::new(location, &Given::from(args.agent.clone()), args.rules(), args.trust_answers).await?;
+        Hosted::new(location, &Given::from(args.agent.clone()), args.rules(), args.trust_answers, &stop)
+            .await?;
+    drop(watch);
     hosted.note.iter().for_each(|note| print_note(note));
     let jobs = Jobs::open(options).await?;
     let mut worker = hosted.add_to(new_worker(&jobs, required).await?)?;
@@ -39,7 +43,7 @@ pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, Failure> {
 }
 
 /// Creates a worker. If encryption is required, it has no stored schedules, whose inputs would be readable in its jobs.
-pub(crate) async fn new_worker(jobs: &Jobs, required: bool) -> Result<Worker, Failure> {
+pub(crate) async fn new_worker(jobs: &Jobs, required: bool) -> Result<Worker, SessionError> {
     if required && jobs.schedules().await?.iter().any(|schedule| !schedule.paused) {
         print_note(&format!(
             "this worker does not run stored schedules: their inputs are not encrypted, and `{REQUIRED}` is set"
@@ -49,7 +53,12 @@ pub(crate) async fn new_worker(jobs: &Jobs, required: bool) -> Result<Worker, Fa
 }
 
 /// Runs a worker until a signal, or until no job is due.
-pub(crate) async fn work(worker: Worker, runs: &RunsArgs, what: &str, quiet: bool) -> Result<Exit, Failure> {
+pub(crate) async fn work(
+    worker: Worker,
+    runs: &RunsArgs,
+    what: &str,
+    quiet: bool,
+) -> Result<Exit, SessionError> {
     let worker = worker.concurrency(runs.concurrency.into()).grace(runs.grace);
     let stop = CancellationToken::new();
     let signals = signals::watch(stop.clone());

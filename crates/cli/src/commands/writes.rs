@@ -16,9 +16,8 @@ use superstep::{
     erased::{JsonGraph, JsonThread},
     state::StoredUpdate,
 };
-
-use crate::output::{
-    exit::{Exit, Failure},
+use superstep_session::{
+    error::{ErrorKind, SessionError},
     text::{brief, printable_line},
 };
 
@@ -53,7 +52,7 @@ pub(super) async fn writes(
     thread: &ThreadId,
     meta: &CheckpointMeta,
     at: &impl Fn(CheckpointId) -> Box<dyn JsonThread>,
-) -> Result<Writes, Failure> {
+) -> Result<Writes, SessionError> {
     let Some(Commit { applied, snapshot, .. }) = store.read_commit(thread, meta.id).await? else {
         return Ok(Writes::default());
     };
@@ -83,8 +82,8 @@ pub(super) async fn writes(
 }
 
 /// Returns a stored update, and those that follow it.
-fn updates(update: &StoredUpdate) -> Result<Vec<Map<String, Value>>, Failure> {
-    let failed = |error: serde_json::Error| Failure::caused(Exit::Database, &error);
+fn updates(update: &StoredUpdate) -> Result<Vec<Map<String, Value>>, SessionError> {
+    let failed = |error: serde_json::Error| SessionError::caused(ErrorKind::Database, &error);
     let mut first: Map<String, Value> =
         serde_json::from_str(&update.json().map_err(failed)?).map_err(failed)?;
     let following = match first.remove(keys::THEN) {
@@ -113,7 +112,7 @@ impl InitialState {
     ///
     /// # Errors
     /// A value has no JSON form.
-    pub(super) fn of(graph: &dyn JsonGraph) -> Result<Self, Failure> {
+    pub(super) fn of(graph: &dyn JsonGraph) -> Result<Self, SessionError> {
         let replaced = graph.channels().iter().filter(|channel| channel.exclusive && !channel.ephemeral);
         let replaced = replaced.map(|channel| channel.name.to_string()).collect();
         Ok(Self { values: graph.initial()?, replaced })

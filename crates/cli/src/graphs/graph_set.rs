@@ -10,14 +10,13 @@ use superstep::{
     erased::{JsonGraph, JsonThread},
     memory::Dreams,
 };
-
-use crate::{
+use superstep_session::{
     config::location::Location,
-    output::{
-        exit::{Exit, Failure},
-        suggest::closest,
-    },
+    error::{ErrorKind, SessionError},
+    suggest::closest,
 };
+
+use crate::output::note::print_new;
 
 /// The graphs of a program, and the options of their runs.
 pub(crate) struct GraphSet {
@@ -58,8 +57,8 @@ impl GraphSet {
         program: String,
         graphs: Vec<Arc<dyn JsonGraph>>,
         options: RunOptions,
-    ) -> Result<Self, Failure> {
-        let failed = |what: String| Failure::new(Exit::Failed, what);
+    ) -> Result<Self, SessionError> {
+        let failed = |what: String| SessionError::new(ErrorKind::Failed, what);
         if graphs.is_empty() {
             return Err(failed("this program has no graphs".to_owned()));
         }
@@ -75,16 +74,16 @@ impl GraphSet {
     ///
     /// # Errors
     /// There is no such graph, or no name and several graphs.
-    pub(crate) fn named(&self, name: Option<&str>) -> Result<&Arc<dyn JsonGraph>, Failure> {
+    pub(crate) fn named(&self, name: Option<&str>) -> Result<&Arc<dyn JsonGraph>, SessionError> {
         let Some(name) = name else {
             return match &self.graphs[..] {
                 [only] => Ok(only),
-                _ => Err(Failure::usage(format!("name a graph: {}", self.names()))),
+                _ => Err(SessionError::usage(format!("name a graph: {}", self.names()))),
             };
         };
         self.find_graph(name).ok_or_else(|| {
             let known: Vec<&str> = self.graphs.iter().map(|graph| graph.name()).collect();
-            Failure::usage(match closest(name, &known) {
+            SessionError::usage(match closest(name, &known) {
                 Some(near) => format!("unknown graph `{name}`; did you mean `{near}`?"),
                 None => format!("unknown graph `{name}`; the graphs are {}", self.names()),
             })
@@ -100,9 +99,9 @@ impl GraphSet {
         location: &Location,
         name: &str,
         at: Option<CheckpointId>,
-    ) -> Result<Owned<'_>, Failure> {
+    ) -> Result<Owned<'_>, SessionError> {
         let owned = self.find(location, name, at).await?;
-        location.note_set_back(&*owned.store, &owned.name).await;
+        print_new(location.set_back_note(&*owned.store, &owned.name).await, false);
         Ok(owned)
     }
 
@@ -115,7 +114,7 @@ impl GraphSet {
         location: &Location,
         name: &str,
         at: Option<CheckpointId>,
-    ) -> Result<Owned<'_>, Failure> {
+    ) -> Result<Owned<'_>, SessionError> {
         self.find_in(location, location.existing(name)?, &ThreadId::from(name), at).await
     }
 
@@ -129,7 +128,7 @@ impl GraphSet {
         store: Arc<dyn Checkpointer>,
         thread: &ThreadId,
         at: Option<CheckpointId>,
-    ) -> Result<Owned<'_>, Failure> {
+    ) -> Result<Owned<'_>, SessionError> {
         let loaded = match store.load(thread, None).await {
             // An older checkpoint of a damaged thread may be readable.
             Err(CheckpointError::Corrupt { .. }) if at.is_some() => store.load(thread, at).await?,
@@ -149,8 +148,8 @@ impl GraphSet {
         &self,
         thread: &ThreadId,
         stored: Option<&GraphId>,
-    ) -> Result<&Arc<dyn JsonGraph>, Failure> {
-        let wrong = |what: String| Failure::new(Exit::Thread, format!("thread `{thread}` {what}"));
+    ) -> Result<&Arc<dyn JsonGraph>, SessionError> {
+        let wrong = |what: String| SessionError::new(ErrorKind::Thread, format!("thread `{thread}` {what}"));
         match stored {
             // Their graph rejects a thread of another one.
             _ if self.is_agent => Ok(&self.graphs[usize::from(Dreams::is_thread(thread))]),

@@ -7,17 +7,16 @@ use superstep::{
     __private::keys::CLEAR,
     erased::{InputError, JsonGraph},
 };
-
-use crate::output::{exit::Failure, suggest::closest};
+use superstep_session::{error::SessionError, suggest::closest};
 
 /// Checks that JSON is an input of a graph. `what` names it in the error.
 ///
 /// # Errors
 /// It is not an object, has an unknown channel, or has a value of the wrong type; the error has the place in
 /// the JSON.
-pub(crate) fn check(graph: &dyn JsonGraph, what: &str, json: &Value) -> Result<(), Failure> {
+pub(crate) fn check(graph: &dyn JsonGraph, what: &str, json: &Value) -> Result<(), SessionError> {
     let Value::Object(entries) = json else {
-        return Err(Failure::usage(format!(
+        return Err(SessionError::usage(format!(
             "the {what} is {}, and must be an object with an entry for each written channel",
             kind(json)
         )));
@@ -32,15 +31,15 @@ pub(crate) fn check(graph: &dyn JsonGraph, what: &str, json: &Value) -> Result<(
                 None if known.is_empty() => "the state has no channels".to_owned(),
                 None => format!("the channels are `{}`", known.join("`, `")),
             };
-            return Err(Failure::usage(format!("the {what} has the unknown channel `{name}`; {hint}")));
+            return Err(SessionError::usage(format!("the {what} has the unknown channel `{name}`; {hint}")));
         }
     }
     graph.check(json).map_err(|error| unfit(what, &error))
 }
 
 /// Returns the failure for JSON that does not fit, with its value.
-pub(crate) fn unfit(what: &str, InputError { place, reason_with_value, .. }: &InputError) -> Failure {
-    Failure::usage(format!("the {what} does not fit the state: `{place}`: {reason_with_value}"))
+pub(crate) fn unfit(what: &str, InputError { place, reason_with_value, .. }: &InputError) -> SessionError {
+    SessionError::usage(format!("the {what} does not fit the state: `{place}`: {reason_with_value}"))
 }
 
 fn kind(json: &Value) -> &'static str {

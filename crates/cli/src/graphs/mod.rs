@@ -2,5 +2,6 @@
 //!
 //! Start at [`graph_set::GraphSet`].
 
+pub(crate) mod agent_graphs;
 pub(crate) mod graph_set;
 pub(crate) mod input;

@@ -1,8 +1,7 @@
 //! Changed files, as they are listed.
 
 use superstep::llm::snapshots::{FileChangeKind, FileChanges};
-
-use crate::output::text::printable_line;
+use superstep_session::text::printable_line;
 
 /// Formats changed files, one per line.
 pub(crate) fn listed(changes: &FileChanges) -> Vec<String> {

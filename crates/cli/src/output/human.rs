@@ -13,13 +13,14 @@ use superstep::{
     agent::{AgentEvent, AgentOutcome, state::ToolStatus},
     node::NodeName,
 };
+use superstep_session::text::{brief, count, printable, printable_line};
 use tokio::time::Instant;
 
 use crate::output::{
     cost::EstimatedCost,
     files::listed,
+    note::print_styled_note,
     run_output::{End, Output},
-    text::{brief, count, print_styled_note, printable, printable_line},
 };
 
 const DIM: Style = Style::new().dimmed();

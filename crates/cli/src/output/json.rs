@@ -13,11 +13,12 @@ use superstep::{
     llm::Usage,
     node::NodeName,
 };
+use superstep_session::text::json_line;
 
 use crate::output::{
     cost::EstimatedCost,
+    note::print_note,
     run_output::{End, Output},
-    text::{json_line, print_note},
 };
 
 /// Writes events to `out`, everything else to stderr. The format of its lines is a promise, see

@@ -20,7 +20,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use super::{telemetry::Telemetry, text::print_note};
+use super::{note::print_note, telemetry::Telemetry};
 
 /// The variable that selects what is logged without `--log`.
 const VARIABLE: &str = "RUST_LOG";

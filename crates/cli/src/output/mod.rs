@@ -8,10 +8,9 @@ pub(crate) mod files;
 pub(crate) mod human;
 pub(crate) mod json;
 pub(crate) mod log;
+pub(crate) mod note;
 pub(crate) mod picture;
 pub(crate) mod run_output;
-pub(crate) mod suggest;
 pub(crate) mod table;
 #[cfg_attr(not(feature = "telemetry"), path = "no_telemetry.rs")]
 mod telemetry;
-pub(crate) mod text;

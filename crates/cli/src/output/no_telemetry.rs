@@ -5,7 +5,9 @@ use std::env;
 use tracing::{Span, Subscriber};
 use tracing_subscriber::{Layer, layer::Identity, registry::LookupSpan};
 
-use super::{exit::how_to_add, text::print_note};
+use superstep_session::error::how_to_add;
+
+use super::note::print_note;
 
 /// The variables that name a collector.
 const REQUESTS: [&str; 3] = [

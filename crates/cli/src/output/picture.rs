@@ -2,7 +2,9 @@
 //!
 //! Start at [`png`].
 
-use crate::output::exit::Failure;
+#[cfg(feature = "png")]
+use superstep_session::error::ErrorKind;
+use superstep_session::error::SessionError;
 
 /// The number of pixels for a unit of length of the SVG, for screens of high density.
 #[cfg(feature = "png")]
@@ -17,7 +19,7 @@ const MAX_PIXELS: f32 = 5e7;
 /// # Errors
 /// Without the feature `png`, and on a machine without fonts.
 #[cfg(feature = "png")]
-pub(crate) fn png(svg: &str) -> Result<Vec<u8>, Failure> {
+pub(crate) fn png(svg: &str) -> Result<Vec<u8>, SessionError> {
     use std::sync::Arc;
 
     use resvg::{
@@ -25,10 +27,8 @@ pub(crate) fn png(svg: &str) -> Result<Vec<u8>, Failure> {
         usvg::{Options, Tree, fontdb::Database},
     };
 
-    use crate::output::exit::Exit;
-
     let failed = |what: &dyn std::fmt::Display| {
-        Failure::new(Exit::Failed, format!("cannot draw a PNG picture: {what}"))
+        SessionError::new(ErrorKind::Failed, format!("cannot draw a PNG picture: {what}"))
     };
     let mut fonts = Database::new();
     fonts.load_system_fonts();
@@ -51,6 +51,6 @@ pub(crate) fn png(svg: &str) -> Result<Vec<u8>, Failure> {
 }
 
 #[cfg(not(feature = "png"))]
-pub(crate) fn png(_svg: &str) -> Result<Vec<u8>, Failure> {
-    Err(Failure::missing_feature("a picture as PNG, unlike one with `--format svg`,", "png"))
+pub(crate) fn png(_svg: &str) -> Result<Vec<u8>, SessionError> {
+    Err(SessionError::missing_feature("a picture as PNG, unlike one with `--format svg`,", "png"))
 }

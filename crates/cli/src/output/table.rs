@@ -5,11 +5,12 @@ use std::io::{self, IsTerminal, Write};
 use anstyle::Style;
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use serde::Serialize;
-
-use crate::output::{
-    exit::{self, Exit, Failure},
+use superstep_session::{
+    error::SessionError,
     text::{json_line, printable, printable_line},
 };
+
+use crate::output::exit::{self, Exit};
 
 /// Makes a table without borders.
 pub(crate) fn new_table(header: &[&str]) -> Table {
@@ -57,22 +58,24 @@ pub(crate) fn lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> String 
 
 /// Prints escaped text on stdout: names and texts in it are from models, files and databases. A closed stdout
 /// is not a failure.
-pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
+pub(crate) fn print(text: &str) -> Result<Exit, SessionError> {
     let mut out = io::stdout();
     written(out.write_all(printable(text).as_bytes()).and_then(|()| out.flush()))
 }
 
 /// Writes bytes to stdout, unless that is a terminal. `what` names them in the error.
-pub(crate) fn print_bytes(bytes: &[u8], what: &str) -> Result<Exit, Failure> {
+pub(crate) fn print_bytes(bytes: &[u8], what: &str) -> Result<Exit, SessionError> {
     let mut out = io::stdout();
     if out.is_terminal() {
-        return Err(Failure::usage(format!("{what} is not text; redirect it into a file, with `> FILE`")));
+        return Err(SessionError::usage(format!(
+            "{what} is not text; redirect it into a file, with `> FILE`"
+        )));
     }
     written(out.write_all(bytes).and_then(|()| out.flush()))
 }
 
 /// Prints escaped lines on stdout, in styles that only a terminal shows.
-pub(crate) fn print_styled(lines: &[(Style, String)]) -> Result<Exit, Failure> {
+pub(crate) fn print_styled(lines: &[(Style, String)]) -> Result<Exit, SessionError> {
     let mut out = anstream::stdout().lock();
     let mut line =
         |(style, text): &(Style, String)| writeln!(out, "{style}{}{style:#}", printable_line(text));
@@ -81,7 +84,7 @@ pub(crate) fn print_styled(lines: &[(Style, String)]) -> Result<Exit, Failure> {
 }
 
 /// Ends a command whose output was written, or could not be.
-pub(crate) fn written(result: io::Result<()>) -> Result<Exit, Failure> {
+pub(crate) fn written(result: io::Result<()>) -> Result<Exit, SessionError> {
     match result.as_ref().err().and_then(exit::unwritten) {
         Some(failure) => Err(failure),
         None => Ok(Exit::Ok),

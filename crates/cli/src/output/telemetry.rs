@@ -9,7 +9,7 @@ use superstep::{
 use tracing::{Span, Subscriber};
 use tracing_subscriber::{Layer, registry::LookupSpan};
 
-use super::text::print_note;
+use super::note::print_note;
 
 /// The export of a program. Dropping it exports what is left.
 pub(crate) struct Telemetry(Option<telemetry::Telemetry>);

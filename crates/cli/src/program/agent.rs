@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use superstep_session::error::SessionError;
 use tracing::Instrument as _;
 
 use crate::{
@@ -13,12 +14,9 @@ use crate::{
         agent_jobs, db, diff, dream, export, memory, models, new, presets, replay, revert, run, show, steer,
         thread_admin, threads, tools, watch, worker,
     },
-    output::{
-        exit::{Exit, Failure},
-        log,
-    },
+    graphs::agent_graphs::agent_graphs,
+    output::{exit::Exit, log},
     program::start::start,
-    session::stored_graph::agent_graphs,
 };
 
 /// Runs the program `superstep`: a ReAct agent in the terminal.
@@ -32,7 +30,7 @@ pub fn agent() -> ExitCode {
     start(async || run(command).instrument(span).await)
 }
 
-async fn run(command: Command) -> Result<Exit, Failure> {
+async fn run(command: Command) -> Result<Exit, SessionError> {
     let graphs = || agent_graphs(AGENT);
     match command {
         Command::Run(args) => run::run(args).await,

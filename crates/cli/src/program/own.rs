@@ -14,6 +14,7 @@ use std::{
 
 use clap::{CommandFactory, FromArgMatches};
 use superstep::{CompiledGraph, RunOptions, State, erased::JsonGraph};
+use superstep_session::error::{ErrorKind, SessionError};
 use tracing::Instrument as _;
 
 use crate::{
@@ -25,11 +26,7 @@ use crate::{
     },
     commands::{db, diff, export, own, show, threads, watch},
     graphs::graph_set::GraphSet,
-    output::{
-        exit::{Exit, Failure},
-        log,
-        table::written,
-    },
+    output::{exit::Exit, log, note::report, table::written},
     program::start::start,
     session::signals,
 };
@@ -127,7 +124,7 @@ impl Program {
     /// Runs the command of these words, of which the first is the program's file, on the current runtime, and returns the
     /// exit code. Use it if the graphs are made asynchronously.
     pub async fn run(self, words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
-        let exit = self.execute(words).await.unwrap_or_else(Failure::report);
+        let exit = self.execute(words).await.unwrap_or_else(|error| report(&error));
         signals::release();
         exit.into()
     }
@@ -135,7 +132,7 @@ impl Program {
     async fn execute(
         self,
         words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-    ) -> Result<Exit, Failure> {
+    ) -> Result<Exit, SessionError> {
         let cli = OwnCli::command().mut_subcommand("jobs", on_server).mut_subcommand("worker", on_server);
         let mut cli = cli.name(self.name.clone()).bin_name(self.name.clone());
         if let Some(about) = &self.about {
@@ -162,11 +159,11 @@ impl Program {
     }
 
     /// Runs a command.
-    async fn dispatch(self, command: OwnCommand, mut cli: clap::Command) -> Result<Exit, Failure> {
+    async fn dispatch(self, command: OwnCommand, mut cli: clap::Command) -> Result<Exit, SessionError> {
         let failed = |error: GraphError| {
             let message =
                 format!("a graph of this program is not valid: {}", superstep::error::chain(&*error));
-            Failure::new(Exit::Failed, message)
+            SessionError::new(ErrorKind::Failed, message)
         };
         let graphs = GraphSet::new(self.name, self.graphs.map_err(failed)?, self.options)?;
         match command {

@@ -7,25 +7,27 @@ use std::{
     time::Duration,
 };
 
-use crate::output::{
-    exit::{Exit, Failure},
+use superstep_session::{
+    error::{ErrorKind, SessionError},
     text::printable,
 };
+
+use crate::output::{exit::Exit, note::report};
 
 /// Maximum wait for the end of MCP servers before they are killed.
 const MAX_SHUTDOWN: Duration = Duration::from_secs(6);
 
 /// Runs a program on a runtime of its own.
-pub(super) fn start(program: impl AsyncFnOnce() -> Result<Exit, Failure>) -> ExitCode {
+pub(super) fn start(program: impl AsyncFnOnce() -> Result<Exit, SessionError>) -> ExitCode {
     guard(|| {
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(cause) => {
                 let message = format!("cannot start: {cause}; are there too many processes or open files?");
-                return Failure::new(Exit::Failed, message).report();
+                return report(&SessionError::new(ErrorKind::Failed, message));
             }
         };
-        let exit = runtime.block_on(program()).unwrap_or_else(Failure::report);
+        let exit = runtime.block_on(program()).unwrap_or_else(|error| report(&error));
         // Servers that were dropped on an early return are still shutting down.
         let _ =
             runtime.block_on(async { tokio::time::timeout(MAX_SHUTDOWN, superstep::mcp::all_ended()).await });

@@ -10,16 +10,16 @@ use std::{
 };
 
 use superstep::{Answers, agent::Approval};
+use superstep_session::{
+    config::encryption::{KEY, OLD_KEY},
+    text::{indented, printable},
+    turn::waiting::{SAID_NO, Waiting},
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    config::encryption::{KEY, OLD_KEY},
-    output::text::{indented, printable},
-    session::{
-        form,
-        typed::{Keys, answer},
-        waiting::{SAID_NO, Waiting},
-    },
+use crate::session::{
+    form,
+    typed::{Keys, answer},
 };
 
 const ANSWER: &str = "Answer this? [a]nswer field by field, or [a]nswer JSON, [y]es without values, [n]o, [c]ancel, [v]iew all:";
@@ -183,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::session::waiting::tests::{asking, waiting};
+    use crate::session::sample::{asking, waiting};
 
     #[test]
     fn only_a_yes_is_a_yes() {

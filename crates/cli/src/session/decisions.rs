@@ -5,11 +5,7 @@
 use std::collections::BTreeMap;
 
 use superstep::{Answers, agent::Approval};
-
-use crate::{
-    output::{exit::Failure, text::printable},
-    session::waiting::Waiting,
-};
+use superstep_session::{error::SessionError, text::printable, turn::waiting::Waiting};
 
 /// Splits `ID=VALUE`. Prefers the id of a waiting call, because an id may contain `=`.
 pub(crate) fn named<'a>(given: &'a str, waiting: &[Waiting]) -> (&'a str, Option<&'a str>) {
@@ -26,11 +22,11 @@ pub(crate) fn with_value<'a>(
     what: &str,
     given: &'a str,
     waiting: &[Waiting],
-) -> Result<(&'a str, &'a str), Failure> {
+) -> Result<(&'a str, &'a str), SessionError> {
     let (id, value) = named(given, waiting);
     let is_there = waiting.iter().any(|call| call.is_named(id));
     value.map(|value| (id, value)).ok_or_else(|| {
-        Failure::usage(if is_there {
+        SessionError::usage(if is_there {
             format!("`{flag}` needs a value for the call `{given}`: `{flag} {given}={what}`")
         } else {
             format!("`{flag}` needs the call's id: `{flag} ID={given}`")
@@ -56,14 +52,14 @@ impl<'a> CallDecisions<'a> {
     ///
     /// # Errors
     /// No call of it waits, or several do, or it is decided already.
-    pub(crate) fn one(&mut self, id: &str, approval: Approval) -> Result<(), Failure> {
+    pub(crate) fn one(&mut self, id: &str, approval: Approval) -> Result<(), SessionError> {
         let call = match &Waiting::named(self.waiting, id)[..] {
             [call] => *call,
             [] => {
                 let ids: Vec<_> =
                     self.waiting.iter().map(|call| format!("`{}`", printable(&call.id))).collect();
                 let (thread, ids) = (self.thread, ids.join(", "));
-                return Err(Failure::usage(format!(
+                return Err(SessionError::usage(format!(
                     "no call `{id}` waits on thread `{thread}`; waiting calls: {ids}; for all of them: \
                      `--approve`, `--always` or `--deny-all REASON`"
                 )));
@@ -71,7 +67,7 @@ impl<'a> CallDecisions<'a> {
             several => {
                 let ids: Vec<_> =
                     several.iter().map(|call| format!("`{}`", printable(&call.interrupt))).collect();
-                return Err(Failure::usage(format!(
+                return Err(SessionError::usage(format!(
                     "several calls `{id}` wait on thread `{}`; name each by the id of its interrupt: {}",
                     self.thread,
                     ids.join(", ")
@@ -80,7 +76,7 @@ impl<'a> CallDecisions<'a> {
         };
         match self.by_interrupt.insert(&call.interrupt, approval) {
             None => Ok(()),
-            Some(_) => Err(Failure::usage(format!("call `{id}` is decided twice"))),
+            Some(_) => Err(SessionError::usage(format!("call `{id}` is decided twice"))),
         }
     }
 
@@ -88,12 +84,12 @@ impl<'a> CallDecisions<'a> {
     ///
     /// # Errors
     /// They are decided already.
-    pub(crate) fn the_rest(&mut self, approval: Approval) -> Result<(), Failure> {
+    pub(crate) fn the_rest(&mut self, approval: Approval) -> Result<(), SessionError> {
         match self.rest.replace(approval) {
             None => Ok(()),
-            Some(_) => {
-                Err(Failure::usage("only one decision can be without an id, for all that no other names"))
-            }
+            Some(_) => Err(SessionError::usage(
+                "only one decision can be without an id, for all that no other names",
+            )),
         }
     }
 
@@ -101,7 +97,7 @@ impl<'a> CallDecisions<'a> {
     ///
     /// # Errors
     /// A decision on the rest covers no call.
-    pub(crate) fn answers(self) -> Result<Answers, Failure> {
+    pub(crate) fn answers(self) -> Result<Answers, SessionError> {
         let mut answers = Answers::new();
         let mut left = 0;
         for call in self.waiting {
@@ -113,7 +109,7 @@ impl<'a> CallDecisions<'a> {
         }
         match self.rest {
             Some(_) if left == 0 => {
-                Err(Failure::usage("every call is named, so no decision is left without an id"))
+                Err(SessionError::usage("every call is named, so no decision is left without an id"))
             }
             _ => Ok(answers),
         }

@@ -9,14 +9,9 @@ use superstep::llm::{
     ToolSpec,
     calls::{ArgumentCheck, ToolQuestion},
 };
+use superstep_session::{text::printable_line, turn::waiting::exact};
 
-use crate::{
-    output::text::printable_line,
-    session::{
-        typed::{Keys, answer},
-        waiting::exact,
-    },
-};
+use crate::session::typed::{Keys, answer};
 
 /// Returns whether a form has no fields.
 pub(super) fn is_empty(form: &ToolQuestion) -> bool {

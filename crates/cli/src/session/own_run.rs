@@ -10,15 +10,19 @@ use superstep::{
     Interrupt, RunError, StreamMode, Streaming, ThreadId,
     erased::{JsonOutcome, JsonRun, JsonStream, JsonThread},
 };
+use superstep_session::{
+    config::location::{Location, own_database::Trusted},
+    error::{ErrorKind, SessionError},
+    text::{brief, count, json_line, json_pretty, printable_line},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::location::{Location, own_database::Trusted},
     graphs::input::unfit,
     output::{
-        exit::{self, Exit, Failure},
+        exit::{self, Exit},
+        note::print_note,
         table::print,
-        text::{brief, count, json_line, json_pretty, print_note, printable_line},
     },
     session::signals,
 };
@@ -44,7 +48,7 @@ impl OwnRun<'_> {
         run: JsonRun,
         is_fresh: bool,
         trusted: &Trusted,
-    ) -> Result<Exit, Failure> {
+    ) -> Result<Exit, SessionError> {
         let modes = [StreamMode::Updates, StreamMode::Custom, StreamMode::Messages, StreamMode::Checkpoints];
         let run = self.opened.stream(run, Streaming::from(modes).subgraphs());
         let mut run: Box<dyn JsonStream> = run.map_err(|error| unfit("input", &error))?;
@@ -56,7 +60,7 @@ impl OwnRun<'_> {
                 // From here on the run can be resumed if the program is killed.
                 self.note(&format!("thread {}", self.thread));
             }
-            let event = event.map_err(|error| Failure::caused(Exit::Failed, &error))?;
+            let event = event.map_err(|error| SessionError::caused(ErrorKind::Failed, &error))?;
             if written.is_ok() {
                 written = self.event(&event);
                 if written.is_err() {
@@ -119,7 +123,7 @@ impl OwnRun<'_> {
     }
 
     /// Shows the end, and returns the exit code.
-    fn conclude(&self, end: JsonOutcome, written: io::Result<()>) -> Result<Exit, Failure> {
+    fn conclude(&self, end: JsonOutcome, written: io::Result<()>) -> Result<Exit, SessionError> {
         let (status, interrupts) = (end.status.as_str(), &end.interrupts);
         let written = match (written, self.json) {
             (Ok(()), true) => write_line(&json!({
@@ -162,7 +166,7 @@ impl OwnRun<'_> {
     }
 
     /// Converts the error of a run, with the command that resumes it, if possible.
-    async fn failed(&self, error: RunError) -> Failure {
+    async fn failed(&self, error: RunError) -> SessionError {
         let (thread, resume) = (self.thread, self.location.command("resume", &[self.thread.as_str()]));
         let head = self.opened.state().await;
         if let RunError::Unfinished { next, .. } = error {
@@ -179,13 +183,15 @@ impl OwnRun<'_> {
                     questions(self.location, self.thread, asked)
                 ),
             };
-            return Failure::new(Exit::Thread, format!("{message}\nor drop that with `--discard`"));
+            return SessionError::new(ErrorKind::Thread, format!("{message}\nor drop that with `--discard`"));
         }
-        let Failure { exit, mut message } = Failure::from(error);
-        if matches!(exit, Exit::Failed | Exit::Usage) && head.is_ok_and(|head| !head.next.is_empty()) {
+        let SessionError { kind, mut message } = SessionError::from(error);
+        if matches!(kind, ErrorKind::Failed | ErrorKind::Invalid)
+            && head.is_ok_and(|head| !head.next.is_empty())
+        {
             message.push_str(&format!("\nresume with: {resume}"));
         }
-        Failure { exit, message }
+        SessionError { kind, message }
     }
 }
 

@@ -8,23 +8,27 @@ use superstep::{
     agent::{AgentOutcome, AgentState},
     node::NodeName,
 };
+use superstep_session::{
+    config::notes,
+    error::{ErrorKind, SessionError},
+    text::{indented, printable_line},
+    turn::{
+        dreams, mcp,
+        setup::{Setup, streaming},
+        waiting::Waiting,
+    },
+};
 use tokio::time::Instant;
 
 use crate::{
     output::{
-        exit::{self, Exit, Failure},
+        exit::{self, Exit},
         human::Human,
         json::Json,
+        note::{print_new, print_note},
         run_output::{End, Output},
-        text::{indented, print_note, printable_line},
     },
-    session::{
-        approve::Approve,
-        dreams, mcp, notes,
-        setup::{Setup, streaming},
-        signals,
-        waiting::Waiting,
-    },
+    session::{approve::Approve, signals},
 };
 
 pub(crate) struct AgentRun<'a> {
@@ -48,7 +52,7 @@ impl AgentRun<'_> {
     }
 
     /// Shows the run to its end, and requests decisions in between.
-    pub(crate) async fn follow(&self, mut stream: RunStream<AgentState>) -> Result<Exit, Failure> {
+    pub(crate) async fn follow(&self, mut stream: RunStream<AgentState>) -> Result<Exit, SessionError> {
         let began = Instant::now();
         let mut output = self.output();
         let note = self.setup.choice.note.as_deref();
@@ -70,7 +74,7 @@ impl AgentRun<'_> {
                 Err(error) => return Err(self.refused(error).await),
             };
             let waiting = Waiting::of(&outcome.interrupts)?;
-            self.setup.ignored().for_each(|note| note.print_once(false));
+            print_new(self.setup.decided.take_notes(), false);
             if waiting.is_empty() || written.is_err() {
                 break (outcome, waiting, written);
             }
@@ -101,11 +105,15 @@ impl AgentRun<'_> {
     }
 
     /// Records the end of the thread, dreams if the turn is done and a dream is due, then shuts down the servers.
-    pub(crate) async fn close(&self, exit: Result<Exit, Failure>) -> Result<Exit, Failure> {
+    pub(crate) async fn close(&self, exit: Result<Exit, SessionError>) -> Result<Exit, SessionError> {
         let Setup { location, thread, store, .. } = &self.setup;
         location.anchor(&**store, thread, &exit).await;
         if let Ok(Exit::Ok) = exit {
-            dreams::after_turn(&self.setup, &mut *self.output()).await;
+            let watch = tokio::spawn(signals::watch(self.setup.cancel.clone()));
+            if let Some(text) = dreams::after_turn(&self.setup).await {
+                self.output().note(&text);
+            }
+            watch.abort();
         }
         mcp::close(&self.setup.servers).await;
         exit
@@ -154,7 +162,7 @@ impl AgentRun<'_> {
         end: &End<'_>,
         waiting: &[Waiting],
         written: io::Result<()>,
-    ) -> Result<Exit, Failure> {
+    ) -> Result<Exit, SessionError> {
         let resume = format!("resume with: {}", self.command("resume", &[self.setup.thread.as_str()]));
         // Some messages are printed even with `--quiet`.
         match (end.outcome, &written) {
@@ -162,13 +170,16 @@ impl AgentRun<'_> {
                 let error = &end.state.error;
                 let error = error.as_ref().map_or("no reason was stored", |error| error.message.as_str());
                 let error = indented(error);
-                return Err(Failure::new(Exit::Model, format!("the model call failed: {error}\n{resume}")));
+                return Err(SessionError::new(
+                    ErrorKind::Model,
+                    format!("the model call failed: {error}\n{resume}"),
+                ));
             }
             (AgentOutcome::HookFailed, Ok(())) => {
                 let error = end.state.hook_error.as_ref();
                 let error =
                     error.map_or_else(|| "a hook failed".to_owned(), |error| indented(&error.to_string()));
-                return Err(Failure::new(Exit::Failed, format!("{error}\n{resume}")));
+                return Err(SessionError::new(ErrorKind::Failed, format!("{error}\n{resume}")));
             }
             (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => {
                 print_note(&format!("interrupted; {resume}"))
@@ -186,8 +197,8 @@ impl AgentRun<'_> {
                             other.as_str()
                         ),
                     };
-                    return Err(Failure::new(
-                        Exit::Failed,
+                    return Err(SessionError::new(
+                        ErrorKind::Failed,
                         format!("{problem}\nask again with: {more} \"...\""),
                     ));
                 }
@@ -249,7 +260,7 @@ impl AgentRun<'_> {
     }
 
     /// Converts the error of a run, with the command that resumes it, if possible.
-    async fn refused(&self, error: RunError) -> Failure {
+    async fn refused(&self, error: RunError) -> SessionError {
         let thread = self.setup.thread.as_str();
         let resume = self.command("resume", &[thread]);
         let head = self.setup.agent.graph().thread(&self.setup.thread).state().await;
@@ -273,12 +284,12 @@ impl AgentRun<'_> {
                     )
                 }
             };
-            return Failure::new(Exit::Thread, format!("{message}\nor drop that with `--discard`"));
+            return SessionError::new(ErrorKind::Thread, format!("{message}\nor drop that with `--discard`"));
         }
-        let Failure { exit, mut message } = Failure::from(error);
-        if exit != Exit::Thread && head.is_ok_and(|head| !head.next.is_empty()) {
+        let SessionError { kind, mut message } = SessionError::from(error);
+        if kind != ErrorKind::Thread && head.is_ok_and(|head| !head.next.is_empty()) {
             message.push_str(&format!("\nresume with: {resume}"));
         }
-        Failure { exit, message }
+        SessionError { kind, message }
     }
 }

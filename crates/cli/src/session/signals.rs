@@ -7,7 +7,7 @@ use std::{
 };
 
 use tokio::{runtime::Handle, task::AbortHandle};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::output::exit::Exit;
 
@@ -23,6 +23,12 @@ pub(crate) fn watch(cancel: CancellationToken) -> impl Future<Output = ()> + Sen
         signals.next().await;
         end();
     }
+}
+
+/// Watches the signals while the second value exists: the first one cancels the token.
+pub(crate) fn watching() -> (CancellationToken, AbortOnDropHandle<()>) {
+    let cancel = CancellationToken::new();
+    (cancel.clone(), AbortOnDropHandle::new(tokio::spawn(watch(cancel))))
 }
 
 /// Leaves later signals to the caller of a program that ended.

@@ -6,8 +6,7 @@ use std::{
 };
 
 use serde_json::Value;
-
-use crate::output::exit::Failure;
+use superstep_session::error::SessionError;
 
 /// Maximum size of a JSON input in bytes.
 const MAX_JSON_BYTES: u64 = 64 << 20;
@@ -30,11 +29,12 @@ pub(crate) fn is_piped() -> bool {
 ///
 /// # Errors
 /// It cannot be read, is too long, or is not valid JSON; with the line and column of the problem.
-pub(crate) fn read_json(what: &str, given: &str) -> Result<Value, Failure> {
+pub(crate) fn read_json(what: &str, given: &str) -> Result<Value, SessionError> {
     let text = match given.strip_prefix('@') {
         Some(file) => {
-            let unread =
-                |cause: io::Error| Failure::usage(format!("the {what} `{file}` cannot be read: {cause}"));
+            let unread = |cause: io::Error| {
+                SessionError::usage(format!("the {what} `{file}` cannot be read: {cause}"))
+            };
             read(what, File::open(file).map_err(unread)?)?
         }
         None if given == "-" => read(what, io::stdin().lock())?,
@@ -46,19 +46,19 @@ pub(crate) fn read_json(what: &str, given: &str) -> Result<Value, Failure> {
         } else {
             "; a text is in quotes: '\"yes\"'"
         };
-        Failure::usage(format!("the {what} is not valid JSON: {error}{hint}"))
+        SessionError::usage(format!("the {what} is not valid JSON: {error}{hint}"))
     })
 }
 
-fn read(what: &str, from: impl Read) -> Result<String, Failure> {
+fn read(what: &str, from: impl Read) -> Result<String, SessionError> {
     let mut bytes = Vec::new();
-    let unread = |cause: io::Error| Failure::usage(format!("the {what} cannot be read: {cause}"));
+    let unread = |cause: io::Error| SessionError::usage(format!("the {what} cannot be read: {cause}"));
     from.take(MAX_JSON_BYTES + 1).read_to_end(&mut bytes).map_err(unread)?;
     if bytes.len() as u64 > MAX_JSON_BYTES {
-        return Err(Failure::usage(format!("the {what} is longer than {} MiB", MAX_JSON_BYTES >> 20)));
+        return Err(SessionError::usage(format!("the {what} is longer than {} MiB", MAX_JSON_BYTES >> 20)));
     }
-    let text =
-        String::from_utf8(bytes).map_err(|_| Failure::usage(format!("the {what} is not valid UTF-8")))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| SessionError::usage(format!("the {what} is not valid UTF-8")))?;
     Ok(without_mark(text))
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use superstep::{CheckpointId, RunError, ThreadId, node::NodeName, thread::AsNode};
+use superstep_session::{error::SessionError, suggest::closest, text::printable_line};
 
 use crate::{
     args::{
@@ -13,16 +14,15 @@ use crate::{
         input::{check, unfit},
     },
     output::{
-        exit::{Exit, Failure},
-        suggest::closest,
+        exit::Exit,
+        note::print_new,
         table::{lines, print},
-        text::printable_line,
     },
     session::stdin::read_json,
 };
 
 /// Makes a copy of a checkpoint the newest one, of the thread or of a copy of it.
-pub(crate) async fn fork(args: ForkArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn fork(args: ForkArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let ForkArgs { at, new, thread } = args;
     let (name, at) = (&thread.name, CheckpointId(at));
     let location = thread.database.location.locate(&graphs.program)?;
@@ -31,7 +31,9 @@ pub(crate) async fn fork(args: ForkArgs, graphs: &GraphSet) -> Result<Exit, Fail
     if owned.store.load(&owned.name, Some(at)).await?.is_none() {
         return Err(RunError::UnknownCheckpoint { thread: owned.name, checkpoint: at }.into());
     }
-    let is_set_back = location.note_set_back(&*owned.store, &owned.name).await;
+    let set_back = location.set_back_note(&*owned.store, &owned.name).await;
+    let is_set_back = set_back.is_some();
+    print_new(set_back, false);
     owned.store = location.open()?;
     let forked = match &new {
         None => owned.open().fork(Some(at)).await?,
@@ -64,7 +66,7 @@ pub(crate) async fn fork(args: ForkArgs, graphs: &GraphSet) -> Result<Exit, Fail
 }
 
 /// Stores an update of the state.
-pub(crate) async fn edit(args: EditArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn edit(args: EditArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let EditArgs { update, node, thread } = args;
     let update = read_json("update", &update)?;
     let name = &thread.name;
@@ -78,13 +80,15 @@ pub(crate) async fn edit(args: EditArgs, graphs: &GraphSet) -> Result<Exit, Fail
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("its nodes are `{}`", known.join("`, `")),
             };
-            return Err(Failure::usage(format!(
+            return Err(SessionError::usage(format!(
                 "graph `{}` has no node `{node}`; {hint}",
                 owned.graph.name()
             )));
         }
     }
-    let is_set_back = location.note_set_back(&*owned.store, &owned.name).await;
+    let set_back = location.set_back_note(&*owned.store, &owned.name).await;
+    let is_set_back = set_back.is_some();
+    print_new(set_back, false);
     owned.store = location.open()?;
     let opened = owned.open();
     let updated = opened.update(AsNode::from(node.as_deref()), &update);

@@ -3,17 +3,17 @@
 use std::future::ready;
 
 use superstep::{ThreadId, restate::Endpoint};
+use superstep_session::{
+    config::{encryption::seal_threads, names::DbName, place::Db},
+    error::{ErrorKind, SessionError},
+};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     args::{jobs::WorkerArgs, shared::Locate},
-    config::{encryption::seal_threads, names::DbName, place::Db},
     graphs::graph_set::GraphSet,
-    output::{
-        exit::{Exit, Failure},
-        text::print_note,
-    },
+    output::{exit::Exit, note::print_note},
     session::signals,
 };
 
@@ -23,14 +23,14 @@ pub(crate) fn is_for(args: &WorkerArgs) -> bool {
 }
 
 /// Serves the graphs until a signal.
-pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let location = args.location.clone().locate(&graphs.program)?;
     let Db::Cluster(cluster) = location.db() else { unreachable!("the name is that of a cluster") };
     if !args.limit.is_empty() || args.runs.once {
-        return Err(Failure::usage("`--limit` and `--once` are for jobs on PostgreSQL"));
+        return Err(SessionError::usage("`--limit` and `--once` are for jobs on PostgreSQL"));
     }
     if !args.trust {
-        return Err(Failure::usage(format!(
+        return Err(SessionError::usage(format!(
             "the runs and threads of `{}` may come from someone else; repeat the command with `--trust` to run them",
             location.db()
         )));
@@ -50,14 +50,15 @@ pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, 
         .layer(move |store| seal_threads(store, &sealing))
         .admit(|_: ThreadId| ready(Ok(())));
     let endpoint = chosen.into_iter().fold(endpoint, |endpoint, graph| endpoint.graph(graph)).build();
-    let endpoint = endpoint.map_err(|error| Failure::usage(error.to_string()))?;
+    let endpoint = endpoint.map_err(|error| SessionError::usage(error.to_string()))?;
     let listener = TcpListener::bind(args.listen).await.map_err(|cause| {
-        Failure::new(
-            Exit::Failed,
+        SessionError::new(
+            ErrorKind::Failed,
             format!("cannot listen on {}: {cause}; name another address with `--listen`", args.listen),
         )
     })?;
-    let address = listener.local_addr().map_err(|cause| Failure::new(Exit::Failed, cause.to_string()))?;
+    let address =
+        listener.local_addr().map_err(|cause| SessionError::new(ErrorKind::Failed, cause.to_string()))?;
     let url = args.advertise.clone().unwrap_or_else(|| format!("http://{address}"));
     let stop = CancellationToken::new();
     let _signals = AbortOnDropHandle::new(tokio::spawn(signals::watch(stop.clone())));
@@ -67,6 +68,6 @@ pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, 
     if !args.quiet {
         print_note(&format!("running {} for `{}` at {url}; Ctrl-C stops", names.join(", "), location.db()));
     }
-    let served = serving.await.map_err(|cause| Failure::new(Exit::Failed, cause.to_string()))?;
-    served.map(|()| Exit::Ok).map_err(|cause| Failure::new(Exit::Failed, cause.to_string()))
+    let served = serving.await.map_err(|cause| SessionError::new(ErrorKind::Failed, cause.to_string()))?;
+    served.map(|()| Exit::Ok).map_err(|cause| SessionError::new(ErrorKind::Failed, cause.to_string()))
 }

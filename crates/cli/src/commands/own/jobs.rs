@@ -1,6 +1,7 @@
 //! `jobs run | resume | answer`: sends jobs.
 
 use superstep::{Interrupt, ThreadId, worker::Jobs};
+use superstep_session::{error::SessionError, turn::randomness::fresh_thread};
 
 use crate::{
     args::{
@@ -12,11 +13,11 @@ use crate::{
     },
     commands::{jobs, own::run::check_key, schedules},
     graphs::{graph_set::GraphSet, input::check},
-    output::exit::{Exit, Failure},
-    session::{randomness::fresh_thread, stdin::read_json},
+    output::exit::Exit,
+    session::stdin::read_json,
 };
 
-pub(crate) async fn jobs(command: JobsCommand, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn jobs(command: JobsCommand, graphs: &GraphSet) -> Result<Exit, SessionError> {
     match command {
         JobsCommand::Run(args) => run(args, graphs).await,
         JobsCommand::Resume(args) => resume(args, graphs).await,
@@ -31,7 +32,7 @@ pub(crate) async fn jobs(command: JobsCommand, graphs: &GraphSet) -> Result<Exit
     }
 }
 
-async fn run(args: JobRunArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+async fn run(args: JobRunArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let JobRunArgs { graph, input, thread, send: SendArgs { order, trust } } = args;
     let graph = graphs.named(graph.as_deref())?;
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
@@ -48,7 +49,7 @@ async fn run(args: JobRunArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
     jobs::send(queue.run(graph.name(), &thread, &input), &thread, &order).await
 }
 
-async fn resume(args: JobResumeArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+async fn resume(args: JobResumeArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let JobResumeArgs { thread: name, send: SendArgs { order, trust } } = args;
     let location = order.database.location.clone().locate(&graphs.program)?;
     let options = location.queue()?;
@@ -58,7 +59,7 @@ async fn resume(args: JobResumeArgs, graphs: &GraphSet) -> Result<Exit, Failure>
     jobs::send(queue.resume(owned.graph.name(), &owned.name), &owned.name, &order).await
 }
 
-async fn answer(args: JobAnswerArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+async fn answer(args: JobAnswerArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let JobAnswerArgs { thread: name, question: key, value, send: SendArgs { order, trust } } = args;
     let value = read_json("answer", &value)?;
     let location = order.database.location.clone().locate(&graphs.program)?;
@@ -76,7 +77,7 @@ async fn answer(args: JobAnswerArgs, graphs: &GraphSet) -> Result<Exit, Failure>
     jobs::send(job, &owned.name, &order).await
 }
 
-async fn add(args: OwnScheduleAddArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+async fn add(args: OwnScheduleAddArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let OwnScheduleAddArgs { times, graph, input } = args;
     let graph = graphs.named(graph.as_deref())?;
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;

@@ -4,6 +4,12 @@ use superstep::{
     CheckpointId, Interrupt, OnExisting, OnUnfinished, ThreadId,
     erased::{JsonRun, JsonThread},
 };
+use superstep_session::{
+    config::location::Location,
+    error::{ErrorKind, SessionError},
+    suggest::closest,
+    turn::randomness::fresh_thread,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -11,21 +17,15 @@ use crate::{
         own::{AnswerArgs, OwnResumeArgs, OwnRunArgs, OwnTurnArgs},
         shared::Locate,
     },
-    config::location::Location,
     graphs::{graph_set::GraphSet, input::check},
-    output::{
-        exit::{Exit, Failure},
-        suggest::closest,
-        text::print_note,
-    },
+    output::{exit::Exit, note::print_note},
     session::{
         own_run::{OwnRun, questions},
-        randomness::fresh_thread,
         stdin::{is_piped, read_json},
     },
 };
 
-pub(crate) async fn run(args: OwnRunArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: OwnRunArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let OwnRunArgs { graph, input, thread, from, new, discard, turn } = args;
     let graph = graphs.named(graph.as_deref())?;
     let is_unread = input.is_none() && is_piped();
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: OwnRunArgs, graphs: &GraphSet) -> Result<Exit, Fai
 }
 
 /// Resumes the pending tasks of a thread.
-pub(crate) async fn resume(args: OwnResumeArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn resume(args: OwnResumeArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let OwnResumeArgs { thread: name, from, turn } = args;
     let location = turn.database.location.clone().locate(&graphs.program)?;
     let at = from.map(CheckpointId);
@@ -69,7 +69,10 @@ pub(crate) async fn resume(args: OwnResumeArgs, graphs: &GraphSet) -> Result<Exi
             None => format!("thread `{name}` is finished"),
         };
         let run = location.command("run", &[owned.graph.name(), "--thread", &name]);
-        return Err(Failure::new(Exit::Thread, format!("{what}; run it again with: {run} --input JSON")));
+        return Err(SessionError::new(
+            ErrorKind::Thread,
+            format!("{what}; run it again with: {run} --input JSON"),
+        ));
     }
     let (store, trusted) = location.open_to_run(Some(&owned.name), turn.trust).await?;
     let cancel = CancellationToken::new();
@@ -87,7 +90,7 @@ pub(crate) async fn resume(args: OwnResumeArgs, graphs: &GraphSet) -> Result<Exi
 }
 
 /// Answers a question and resumes the thread.
-pub(crate) async fn answer(args: AnswerArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn answer(args: AnswerArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let AnswerArgs { thread: name, key, value, turn } = args;
     let value = read_json("answer", &value)?;
     let location = turn.database.location.clone().locate(&graphs.program)?;
@@ -105,10 +108,10 @@ pub(crate) async fn answer(args: AnswerArgs, graphs: &GraphSet) -> Result<Exit, 
 }
 
 /// Rejects an answer to a question that does not wait, or to several.
-pub(super) fn check_key(thread: &str, key: &str, interrupts: &[&Interrupt]) -> Result<(), Failure> {
+pub(super) fn check_key(thread: &str, key: &str, interrupts: &[&Interrupt]) -> Result<(), SessionError> {
     if interrupts.is_empty() {
-        return Err(Failure::new(
-            Exit::Thread,
+        return Err(SessionError::new(
+            ErrorKind::Thread,
             format!("no question of thread `{thread}` waits for an answer"),
         ));
     }
@@ -117,7 +120,7 @@ pub(super) fn check_key(thread: &str, key: &str, interrupts: &[&Interrupt]) -> R
         [_] => Ok(()),
         [] => {
             let known: Vec<&str> = interrupts.iter().map(|asked| asked.key.as_str()).collect();
-            Err(Failure::usage(match closest(key, &known) {
+            Err(SessionError::usage(match closest(key, &known) {
                 Some(near) => format!("no question `{key}` waits; did you mean `{near}`?"),
                 None => format!("no question `{key}` waits; waiting are `{}`", known.join("`, `")),
             }))
@@ -128,7 +131,7 @@ pub(super) fn check_key(thread: &str, key: &str, interrupts: &[&Interrupt]) -> R
                 "several questions have the key `{key}`; answer one by its id: `{}`",
                 ids.join("`, `")
             );
-            Err(Failure::usage(message))
+            Err(SessionError::usage(message))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use serde_json::json;
 use superstep::{CheckpointId, Checkpointer, ThreadId, erased::ReplayRange};
+use superstep_session::{error::SessionError, text::printable_line};
 
 use crate::{
     args::{
@@ -22,15 +23,14 @@ use crate::{
     },
     graphs::graph_set::GraphSet,
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
         table::{lines, print, time},
-        text::printable_line,
     },
     session::own_run::{pretty, question_text},
 };
 
 /// Shows a thread at a checkpoint.
-pub(crate) async fn state(args: StateArgs<DbArgs>, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn state(args: StateArgs<DbArgs>, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let (name, database) = (&args.thread.name, args.thread.database);
     let location = database.location.locate(&graphs.program)?;
     let at = args.at.map(CheckpointId);
@@ -81,7 +81,7 @@ pub(crate) async fn state(args: StateArgs<DbArgs>, graphs: &GraphSet) -> Result<
 }
 
 /// Draws a graph, or the path of a thread.
-pub(crate) async fn draw(args: OwnDrawArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn draw(args: OwnDrawArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let drawing = match &args.thread {
         None => graphs.named(args.graph.as_deref())?.topology().drawing(),
         Some(name) => {
@@ -94,14 +94,14 @@ pub(crate) async fn draw(args: OwnDrawArgs, graphs: &GraphSet) -> Result<Exit, F
 }
 
 /// Prints the JSON Schema of a graph's inputs or states.
-pub(crate) fn schema(args: &SchemaArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) fn schema(args: &SchemaArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let graph = graphs.named(args.graph.as_deref())?;
     let schema = if args.output { graph.output_schema() } else { graph.input_schema() };
     print(&format!("{}\n", pretty(&schema)))
 }
 
 /// Replays one thread or many, and reports the results.
-pub(crate) async fn replay(args: OwnReplayArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn replay(args: OwnReplayArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let OwnReplayArgs { cases, live, trust, database } = args;
     let ReplayedArgs { target, all, review: reviews, accept, from, to, strict } = cases;
     let location = database.location.locate(&graphs.program)?;
@@ -109,7 +109,7 @@ pub(crate) async fn replay(args: OwnReplayArgs, graphs: &GraphSet) -> Result<Exi
         let (is_own, is_text) = (|name: &str| graphs.has(name), target.is_some());
         if is_text && !trust {
             // The nodes run, and what they do besides their recorded effects is done again.
-            return Err(Failure::usage(
+            return Err(SessionError::usage(
                 "the files may come from someone else; inspect them, and repeat the command with `--trust` to run their threads",
             ));
         }

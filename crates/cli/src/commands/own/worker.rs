@@ -3,16 +3,17 @@
 use std::{future::ready, sync::Arc};
 
 use superstep::{ThreadId, worker::Jobs};
+use superstep_session::error::SessionError;
 
 use crate::{
     args::{jobs::WorkerArgs, shared::Locate},
     commands::worker::{new_worker, work},
     graphs::graph_set::GraphSet,
-    output::exit::{Exit, Failure},
+    output::exit::Exit,
 };
 
 /// Runs jobs until a signal, or until none is due.
-pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let WorkerArgs { graphs: named, limit, runs, trust, quiet, location, .. } = args;
     let location = Arc::new(location.locate(&graphs.program)?);
     let options = location.queue()?;
@@ -25,7 +26,7 @@ pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, 
     for (graph, runs) in limit {
         let name = graphs.named(Some(&graph))?.name();
         if !chosen.iter().any(|chosen| chosen.name() == name) {
-            return Err(Failure::usage(format!(
+            return Err(SessionError::usage(format!(
                 "`--limit {name}`: this worker does not take jobs of that graph"
             )));
         }

@@ -13,13 +13,17 @@ use serde_json::{Value, json};
 use superstep::{Checkpointer, History, MemoryCheckpointer, ThreadId, checkpoint::text, replay::Replayed};
 
 use super::report::line_of;
+use superstep_session::{
+    config::location::Location,
+    error::{ErrorKind, SessionError},
+    text::printable_line,
+};
+
 use crate::{
     commands::export::open_text,
-    config::location::Location,
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
         table::{lines, print},
-        text::printable_line,
     },
 };
 
@@ -43,14 +47,14 @@ pub(crate) struct Replayer<'a> {
 
 /// A function that replays a thread of a store.
 type Replay<'a> =
-    &'a dyn Fn(Arc<dyn Checkpointer>, ThreadId) -> LocalBoxFuture<'a, Result<Replayed, Failure>>;
+    &'a dyn Fn(Arc<dyn Checkpointer>, ThreadId) -> LocalBoxFuture<'a, Result<Replayed, SessionError>>;
 
 /// A function that records a thread of the first store again in the second one.
 type Rerecord<'a> = &'a dyn Fn(
     Arc<dyn Checkpointer>,
     ThreadId,
     Arc<dyn Checkpointer>,
-) -> LocalBoxFuture<'a, Result<(), Failure>>;
+) -> LocalBoxFuture<'a, Result<(), SessionError>>;
 
 /// A thread that was replayed.
 struct Case {
@@ -63,7 +67,7 @@ enum CaseResult {
     Replayed(Box<Replayed>),
     /// The thread belongs to a graph that the program does not have.
     Skipped(String),
-    Failed(Failure),
+    Failed(SessionError),
 }
 
 /// The number of results of each kind.
@@ -81,24 +85,24 @@ impl Cases {
     ///
     /// # Errors
     /// There is no such folder or file, or no text in it, or no database.
-    pub(crate) fn of(location: &Location, path: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn of(location: &Location, path: Option<&str>) -> Result<Self, SessionError> {
         let Some(path) = path else {
-            return Ok(Self::Database(location.existing_database().map_err(|failure| Failure {
+            return Ok(Self::Database(location.existing_database().map_err(|failure| SessionError {
                 message: format!("{}, or a folder of texts: `--all FOLDER`", failure.message),
                 ..failure
             })?));
         };
-        let files =
-            text::files(path).map_err(|cause| Failure::usage(format!("cannot read `{path}`: {cause}")))?;
+        let files = text::files(path)
+            .map_err(|cause| SessionError::usage(format!("cannot read `{path}`: {cause}")))?;
         if files.is_empty() {
             let end = text::FILE_END;
-            return Err(Failure::usage(format!("the folder `{path}` has no files `*{end}`")));
+            return Err(SessionError::usage(format!("the folder `{path}` has no files `*{end}`")));
         }
         Ok(Self::Files(files))
     }
 
     /// Replays them in order, and reports each and a summary.
-    pub(crate) async fn replay(self, replayer: &Replayer<'_>) -> Result<Exit, Failure> {
+    pub(crate) async fn replay(self, replayer: &Replayer<'_>) -> Result<Exit, SessionError> {
         let mut counts = Counts::default();
         match self {
             Self::Database(store) => {
@@ -128,14 +132,14 @@ impl Cases {
     }
 }
 
-impl From<Result<Replayed, Failure>> for CaseResult {
-    fn from(result: Result<Replayed, Failure>) -> Self {
+impl From<Result<Replayed, SessionError>> for CaseResult {
+    fn from(result: Result<Replayed, SessionError>) -> Self {
         result.map_or_else(Self::Failed, |replayed| Self::Replayed(replayed.into()))
     }
 }
 
 /// Returns the threads of a database by name, with the names of their graphs.
-async fn sorted(store: &dyn Checkpointer) -> Result<Vec<(ThreadId, Option<String>)>, Failure> {
+async fn sorted(store: &dyn Checkpointer) -> Result<Vec<(ThreadId, Option<String>)>, SessionError> {
     let mut names = store.names().await?;
     names.retain(|name| !name.is_child());
     names.sort_unstable();
@@ -149,18 +153,19 @@ async fn sorted(store: &dyn Checkpointer) -> Result<Vec<(ThreadId, Option<String
     Ok(threads)
 }
 
-pub(super) fn incomplete_failure(n: usize) -> Failure {
+pub(super) fn incomplete_failure(n: usize) -> SessionError {
     let s = if n == 1 { "" } else { "s" };
     let message = format!("{n} thread{s} not replayed completely, which `--strict` requires");
-    Failure::new(Exit::Failed, message)
+    SessionError::new(ErrorKind::Failed, message)
 }
 
 /// Loads the text of a thread into memory.
-pub(crate) async fn load(file: &Path) -> Result<(Arc<dyn Checkpointer>, ThreadId), Failure> {
+pub(crate) async fn load(file: &Path) -> Result<(Arc<dyn Checkpointer>, ThreadId), SessionError> {
     let mut text = open_text(file)?;
     let store = Arc::new(MemoryCheckpointer::new());
-    let imported =
-        text::import(&*store, &mut text).await.map_err(|error| Failure::caused(Exit::Usage, &error))?;
+    let imported = text::import(&*store, &mut text)
+        .await
+        .map_err(|error| SessionError::caused(ErrorKind::Invalid, &error))?;
     Ok((store, imported.thread))
 }
 
@@ -212,7 +217,7 @@ impl Case {
 }
 
 impl Counts {
-    fn report(&mut self, case: Case, replayer: &Replayer<'_>) -> Result<(), Failure> {
+    fn report(&mut self, case: Case, replayer: &Replayer<'_>) -> Result<(), SessionError> {
         *match case.status() {
             "same" => &mut self.same,
             "incomplete" => &mut self.incomplete,
@@ -223,7 +228,7 @@ impl Counts {
         print(&if replayer.json { lines([case.line()]) } else { case.text() }).map(drop)
     }
 
-    fn end(self, replayer: &Replayer<'_>) -> Result<Exit, Failure> {
+    fn end(self, replayer: &Replayer<'_>) -> Result<Exit, SessionError> {
         let Self { same, incomplete, diverged, failed, skipped } = self;
         if !replayer.json {
             let parts = [
@@ -250,7 +255,9 @@ impl Counts {
             (0, 0, 0) => Ok(Exit::Ok),
             (0, 0, n) if replayer.strict => Err(incomplete_failure(n)),
             (0, 0, _) => Ok(Exit::Ok),
-            (0, n, _) => Err(Failure::new(Exit::Failed, format!("{n} thread{} cannot be replayed", s(n)))),
+            (0, n, _) => {
+                Err(SessionError::new(ErrorKind::Failed, format!("{n} thread{} cannot be replayed", s(n))))
+            }
             _ => Ok(Exit::Diverged),
         }
     }

@@ -22,30 +22,33 @@ use self::{
     review::review,
     turns::Turns,
 };
-use crate::config::{names::thread_name, settings::Given};
+use superstep_session::{
+    config::{location::Location, names::thread_name, settings::Given},
+    error::{ErrorKind, SessionError},
+    turn::{mcp, stored_graph::graph},
+};
+
 use crate::{
     args::{
         command_line::ReplayArgs,
         shared::{AGENT, DatabaseArgs, Locate, ReplayedArgs, TurnArgs},
     },
-    config::location::Location,
     output::{
-        exit::{Exit, Failure},
+        exit::Exit,
+        note::print_note,
         table::{lines, print},
-        text::print_note,
     },
-    session::{mcp, stored_graph::graph},
 };
 
 /// Replays one thread or many, and reports the results. MCP servers are connected once, and closed at the end.
-pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
+pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, SessionError> {
     let servers = Arc::new(mcp::Pool::default());
     let replayed = replay_with(args, servers.clone()).await;
     servers.close().await;
     replayed
 }
 
-async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, Failure> {
+async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, SessionError> {
     let ReplayArgs { cases, live_model, live_tools, current_tools, database, agent, no_memory } = args;
     let ReplayedArgs { target, all, review: reviews, accept, from, to, strict } = cases;
     let DatabaseArgs { location, json } = database;
@@ -93,9 +96,9 @@ async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, 
 }
 
 /// Returns the thread that the command line names.
-pub(crate) fn named(target: Option<String>) -> Result<String, Failure> {
-    let name = target.ok_or_else(|| Failure::usage("name a thread, or replay all with `--all`"))?;
-    thread_name(&name).map_err(Failure::usage)
+pub(crate) fn named(target: Option<String>) -> Result<String, SessionError> {
+    let name = target.ok_or_else(|| SessionError::usage("name a thread, or replay all with `--all`"))?;
+    thread_name(&name).map_err(SessionError::usage)
 }
 
 fn show(
@@ -104,7 +107,7 @@ fn show(
     replayed: &Replayed,
     tools: Option<ToolDifference>,
     json: bool,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, SessionError> {
     if json {
         let mut line = line_of(name, replayed);
         if let Some(tools) = tools {
@@ -121,13 +124,13 @@ fn show(
     print(&text_of(replayed, &accepting(location, None, name)))
 }
 
-pub(crate) fn ended(name: &str, replayed: &Replayed, strict: bool) -> Result<Exit, Failure> {
+pub(crate) fn ended(name: &str, replayed: &Replayed, strict: bool) -> Result<Exit, SessionError> {
     if replayed.divergence.is_some() {
         return Ok(Exit::Diverged);
     }
     if strict && !replayed.is_whole() {
         let message = format!("not all of thread `{name}` was replayed, which `--strict` requires");
-        return Err(Failure::new(Exit::Failed, message));
+        return Err(SessionError::new(ErrorKind::Failed, message));
     }
     Ok(Exit::Ok)
 }

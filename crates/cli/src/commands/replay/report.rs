@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 use superstep::{checkpoint::text::FILE_END, replay::Replayed};
-
-use crate::config::location::Location;
+use superstep_session::config::location::Location;
 
 /// Returns the line of JSON about a replay.
 pub(crate) fn line_of(thread: &str, replayed: &Replayed) -> Value {

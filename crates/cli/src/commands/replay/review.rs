@@ -16,13 +16,14 @@ use superstep::{
 };
 
 use super::all::{Cases, Replayer, incomplete_failure, load};
-use crate::{
+use superstep_session::{
     config::location::Location,
-    output::{
-        exit::{Exit, Failure},
-        table::print,
-        text::{print_note, printable_line},
-    },
+    error::{ErrorKind, SessionError},
+    text::printable_line,
+};
+
+use crate::{
+    output::{exit::Exit, note::print_note, table::print},
     session::typed::answer,
 };
 
@@ -54,11 +55,11 @@ pub(crate) async fn review(
     path: Option<&str>,
     accepts_all: bool,
     replayer: &Replayer<'_>,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, SessionError> {
     let files = match path.map(|path| Cases::of(location, Some(path))).transpose()? {
         Some(Cases::Files(files)) => files,
         _ => {
-            return Err(Failure::usage(format!(
+            return Err(SessionError::usage(format!(
                 "name the folder or the file of the cases to review; a thread of a database is never replaced: export it with \
                  `{} > NAME{}`",
                 location.command("export", &["THREAD"]),
@@ -68,7 +69,7 @@ pub(crate) async fn review(
     };
     let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
     if !accepts_all && !can_ask {
-        return Err(Failure::usage(
+        return Err(SessionError::usage(
             "`--review` asks questions and needs a terminal; `--all` lists the divergences, and `--accept` accepts all of them",
         ));
     }
@@ -96,7 +97,7 @@ impl FileCase<'_> {
         accepts_all: bool,
         replayer: &Replayer<'_>,
         counts: &mut Counts,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SessionError> {
         let (store, thread) = load(self.file).await?;
         let replayed = (replayer.replay)(store.clone(), thread.clone()).await?;
         if replayed.divergence.is_none() && replayed.is_whole() {
@@ -128,34 +129,34 @@ impl FileCase<'_> {
         store: Arc<dyn Checkpointer>,
         thread: &ThreadId,
         replayer: &Replayer<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SessionError> {
         let file = self.target()?;
         let target: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
         (replayer.rerecord)(store, thread.clone(), target.clone()).await?;
         let text = text::export(&*target, thread, &ExportOptions::default()).await;
-        let text = text.map_err(|error| Failure::caused(Exit::Failed, &error))?;
+        let text = text.map_err(|error| SessionError::caused(ErrorKind::Failed, &error))?;
         let again: Replayed = (replayer.replay)(target, thread.clone()).await?;
         if let Some(divergence) = &again.divergence {
             let message =
                 format!("the new result does not replay, so that it cannot be a case\n{divergence}");
-            return Err(Failure::new(Exit::Diverged, message));
+            return Err(SessionError::new(ErrorKind::Diverged, message));
         }
         if !again.is_whole() {
             let message =
                 format!("the new result does not replay completely, so that it cannot be a case\n{again}");
-            return Err(Failure::new(Exit::Failed, message));
+            return Err(SessionError::new(ErrorKind::Failed, message));
         }
         replace(&file, &text).map_err(|error| self.irreplaceable(&error))
     }
 
     /// Returns the file to replace: a link stays one, and must not lead out of the folder that was named.
-    fn target(&self) -> Result<PathBuf, Failure> {
+    fn target(&self) -> Result<PathBuf, SessionError> {
         let canonical = |path: &Path| path.canonicalize().map_err(|error| self.irreplaceable(&error));
         let file = canonical(self.file)?;
         match self.folder.map(canonical).transpose()? {
             Some(folder) if !file.starts_with(&folder) => {
                 let place = file.display();
-                Err(Failure::usage(format!(
+                Err(SessionError::usage(format!(
                     "it is a link to `{place}`, out of the folder; name that file to replace it"
                 )))
             }
@@ -163,15 +164,16 @@ impl FileCase<'_> {
         }
     }
 
-    fn irreplaceable(&self, error: &io::Error) -> Failure {
-        Failure::new(Exit::Failed, format!("`{}` cannot be replaced: {error}", self.file.display()))
+    fn irreplaceable(&self, error: &io::Error) -> SessionError {
+        SessionError::new(ErrorKind::Failed, format!("`{}` cannot be replaced: {error}", self.file.display()))
     }
 }
 
 /// Asks until the answer is a decision; the end of the input skips.
-fn ask() -> Result<Decision, Failure> {
-    let failed =
-        |error: io::Error| Failure::new(Exit::Failed, format!("the terminal cannot be read: {error}"));
+fn ask() -> Result<Decision, SessionError> {
+    let failed = |error: io::Error| {
+        SessionError::new(ErrorKind::Failed, format!("the terminal cannot be read: {error}"))
+    };
     loop {
         let question = "Accept the new result as the case? [a]ccept, [r]eject, [s]kip";
         let typed = answer(question, &mut io::stdin().lock(), &mut anstream::stderr()).map_err(failed)?;
@@ -196,7 +198,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
 }
 
 impl Counts {
-    fn end(self, strict: bool) -> Result<Exit, Failure> {
+    fn end(self, strict: bool) -> Result<Exit, SessionError> {
         let Self { same, incomplete, accepted, rejected, skipped, failed } = self;
         let parts = [
             (same, "same"),

@@ -14,18 +14,19 @@ use superstep::{
     checkpoint::{CheckpointError, CheckpointMeta, Source},
     replay::{Replay, ReplayError, Replayed},
 };
-
-use crate::{
+use superstep_session::{
     config::{
         location::Location,
         settings::{Given, StoredSettings, has_model, resumes},
     },
-    output::exit::Failure,
-    session::{
+    error::SessionError,
+    turn::{
         mcp,
         setup::{Purpose, Setup},
     },
 };
+
+use crate::{output::note::print_new, session::signals};
 
 /// The nodes that call a model, and the one that runs tools.
 const ASKING: [&str; 2] = ["agent", "compact"];
@@ -72,7 +73,7 @@ impl Turns<'_> {
         &self,
         store: Arc<dyn Checkpointer>,
         thread: &ThreadId,
-    ) -> Result<(Replayed, Option<ToolDifference>), Failure> {
+    ) -> Result<(Replayed, Option<ToolDifference>), SessionError> {
         let sections = self.sections(&*store, thread).await?;
         let mut sections = sections.iter();
         let first = sections.next().expect("a thread has at least one section");
@@ -97,7 +98,7 @@ impl Turns<'_> {
         store: Arc<dyn Checkpointer>,
         thread: &ThreadId,
         target: Arc<dyn Checkpointer>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SessionError> {
         for section in self.whole_turns(&store, thread).await? {
             let setup = self.setup(&store, thread, &section).await?;
             let mut replay = replay(&setup, thread, &section);
@@ -117,7 +118,7 @@ impl Turns<'_> {
         &self,
         store: &Arc<dyn Checkpointer>,
         thread: &ThreadId,
-    ) -> Result<Vec<Section>, Failure> {
+    ) -> Result<Vec<Section>, SessionError> {
         let mut turns: Vec<Section> = Vec::new();
         for section in self.sections(&**store, thread).await? {
             let Some(turn) = turns.last_mut().filter(|_| section.is_resumed) else {
@@ -216,7 +217,7 @@ impl Turns<'_> {
         store: &Arc<dyn Checkpointer>,
         thread: &ThreadId,
         section: &Section,
-    ) -> Result<Setup<'_>, Failure> {
+    ) -> Result<Setup<'_>, SessionError> {
         let tools = if self.current_tools { ReplayTools::Current } else { ReplayTools::Recorded };
         let purpose = Purpose::Replay {
             calls_model: self.live_model,
@@ -226,9 +227,11 @@ impl Turns<'_> {
             servers: self.servers.clone(),
         };
         let mut notes = Vec::new();
+        let (cancel, _watch) = signals::watching();
         let setup =
-            Setup::new(self.location, store.clone(), thread.clone(), purpose, self.given, &mut notes).await;
-        notes.iter().for_each(|note| note.print_once(false));
+            Setup::new(self.location, store.clone(), thread.clone(), purpose, self.given, &mut notes, cancel)
+                .await;
+        print_new(notes, false);
         setup
     }
 
@@ -237,7 +240,7 @@ impl Turns<'_> {
         store: &Arc<dyn Checkpointer>,
         thread: &ThreadId,
         section: &Section,
-    ) -> Result<(Replayed, Option<ToolDifference>), Failure> {
+    ) -> Result<(Replayed, Option<ToolDifference>), SessionError> {
         let setup = self.setup(store, thread, section).await?;
         let mut replay = replay(&setup, thread, section);
         if self.live_model {

@@ -1,0 +1,200 @@
+//! The agent of a worker, which runs the threads that jobs name.
+//!
+//! Its configuration is that of the command line alone: the stored settings of a thread are ignored.
+//!
+//! Start at [`Hosted`].
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use superstep::{
+    Checkpointer, ThreadId,
+    agent::{
+        Agent,
+        approval::{StoredDecision, Trust},
+        config::PermissionRule,
+    },
+    mcp::McpServer,
+    worker::Worker,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::{
+        configuration::Configuration,
+        file,
+        location::Location,
+        misfit::InvalidSetting,
+        model::{Environment, ModelInputs},
+        place::Db,
+        settings::{Given, Settings, StoredSettings},
+        trust::Decided,
+    },
+    error::SessionError,
+    offline::planner::OFFLINE,
+    text::quoted,
+    turn::{
+        dream_thread, mcp,
+        setup::{self, steps},
+    },
+};
+
+/// The input of a job of the agent. A promise: jobs of older versions can be read. A job can set nothing else.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prompt {
+    pub prompt: String,
+}
+
+/// The agent of a worker.
+pub struct Hosted {
+    pub agent: Agent,
+    /// A note about the model for the user.
+    pub note: Option<String>,
+    servers: Vec<Arc<McpServer>>,
+    store: Arc<dyn Checkpointer>,
+    settings: Settings,
+    location: Arc<Location>,
+}
+
+impl Hosted {
+    /// Builds the agent, and starts its MCP servers.
+    ///
+    /// `rules` are added to those of the configuration. With `trusts_all`, decisions of everybody who can write to the database
+    /// are accepted.
+    ///
+    /// # Errors
+    /// The configuration does not fit, or has a memory, which would be one for all jobs.
+    pub async fn new(
+        location: Location,
+        given: &Given,
+        rules: impl IntoIterator<Item = PermissionRule>,
+        trusts_all: bool,
+        stop: &CancellationToken,
+    ) -> Result<Self, SessionError> {
+        let misfit = |wrong: InvalidSetting| SessionError::usage(wrong.to_string());
+        let configuration = match &given.file {
+            Some(file) => file::read(file)?,
+            None => {
+                let preset = given.settings.config.preset.clone();
+                Configuration { preset, ..Configuration::default() }
+            }
+        };
+        if configuration.memory.on().is_some() || configuration.dream.on().is_some() {
+            return Err(SessionError::usage(
+                "a worker has no long-term memory, because its jobs may come from several users; leave out `memory` and `dream`",
+            ));
+        }
+        let config = configuration.with(&given.settings.config);
+        config.check().map_err(misfit)?;
+        let (thread, environment) = (&StoredSettings::default(), &Environment::read()?);
+        let choice = ModelInputs { given, thread, environment, config: &config }.choose().await?;
+        let mut react = config.react(choice.name == OFFLINE).map_err(misfit)?;
+        react.permissions.extend(rules);
+        let cwd = &location.cwd;
+        let store = location.open()?;
+        let servers = mcp::connect(config.wanted_servers().map_err(SessionError::usage)?, cwd, stop).await?;
+        let tools = steps::known_tools(cwd, &config, &servers, Some(&react.permissions))?;
+        let trust = WorkerTrust { db: location.db().clone(), trusts_all };
+        let models = steps::builder(&choice, react)?.trust(trust).checkpointer(store.clone());
+        let agent = steps::with_tools(models, tools, &servers, &config, cwd, given.approves_all)?;
+        let settings = steps::settings(&choice, config, cwd, None);
+        let note = choice.note;
+        Ok(Self { agent, note, servers, store, settings, location: Arc::new(location) })
+    }
+
+    pub fn add_to(&self, worker: Worker) -> Result<Worker, SessionError> {
+        let options = setup::run_options(&self.settings)?;
+        let agent = self.agent.clone();
+        let input = move |job: Prompt| agent.input(&job.prompt);
+        let worker = worker.options(options).graph_of_inputs(self.agent.graph().clone(), input);
+        let (location, store, agent) = (self.location.clone(), self.store.clone(), self.agent.clone());
+        Ok(worker.admit(move |thread: ThreadId| {
+            let (location, store, agent) = (location.clone(), store.clone(), agent.clone());
+            async move { admit(&location, &*store, &agent, &thread).await.map_err(|failure| failure.message) }
+        }))
+    }
+
+    pub fn model(&self) -> &str {
+        self.settings.model.as_deref().unwrap_or_default()
+    }
+
+    /// Shuts the MCP servers down.
+    pub async fn close(&self) {
+        mcp::close(&self.servers).await;
+    }
+}
+
+/// Rejects the threads of dreams, and unfinished turns of another folder, to which their questions apply.
+async fn admit(
+    location: &Location,
+    store: &dyn Checkpointer,
+    agent: &Agent,
+    thread: &ThreadId,
+) -> Result<(), SessionError> {
+    dream_thread::refuse(location, thread)?;
+    if store.load(thread, None).await?.is_none() {
+        return Ok(());
+    }
+    let remembered = StoredSettings::load(store, thread, None).await?;
+    let Some(folder) = remembered.cwd.filter(|folder| location.cwd.as_os_str() != folder.as_str()) else {
+        return Ok(());
+    };
+    if agent.graph().thread(thread).state().await?.next.is_empty() {
+        return Ok(());
+    }
+    Err(SessionError::usage(format!(
+        "the turn of thread `{thread}` began in the folder `{folder}`, and this worker has another one; resume it with \
+         `superstep resume --cwd {}`, or a worker of that folder",
+        quoted(&folder)
+    )))
+}
+
+/// The decisions that a worker accepts.
+struct WorkerTrust {
+    db: Db,
+    /// Accepts those of everybody who can write to the database.
+    trusts_all: bool,
+}
+
+impl WorkerTrust {
+    /// Returns whether the user's decisions on this machine have something. They are read again each time: the user decides while the
+    /// worker runs.
+    fn knows(&self, thread: Option<&ThreadId>, what: &str, has: impl FnOnce(&Decided) -> bool) -> bool {
+        let thread = thread.map_or("", ThreadId::as_str);
+        let known = self.trusts_all
+            || match Decided::about(&self.db, thread) {
+                Ok(decided) => has(&decided),
+                Err(failure) => {
+                    tracing::warn!(
+                        thread,
+                        error = failure.message,
+                        "the decisions of the user cannot be read"
+                    );
+                    false
+                }
+            };
+        if !known {
+            tracing::warn!(
+                thread,
+                what,
+                "a decision of the database is not one of this user, and is ignored"
+            );
+        }
+        known
+    }
+}
+
+impl Trust for WorkerTrust {
+    fn is_granted(&self, thread: Option<&ThreadId>, rule: &PermissionRule) -> bool {
+        self.knows(thread, "rule", |decided| decided.is_granted(thread, rule))
+    }
+
+    fn is_decided(&self, stored: &StoredDecision<'_>) -> bool {
+        self.knows(stored.thread, "approval", |decided| decided.is_decided(stored))
+    }
+
+    fn begins(&self, thread: Option<&ThreadId>, interrupt: &str, start: &str) -> bool {
+        self.knows(thread, "approval that was used", |decided| decided.begins(thread, interrupt, start))
+    }
+}

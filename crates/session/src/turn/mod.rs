@@ -1,0 +1,16 @@
+//! A turn of the agent, from its setup to its end.
+//!
+//! Start at [`setup::Setup`].
+
+pub mod dream_thread;
+pub mod dreams;
+#[cfg(feature = "postgres")]
+pub mod hosted;
+pub mod mcp;
+pub mod randomness;
+pub mod results;
+pub mod setup;
+pub mod snapshots;
+pub mod stored_graph;
+pub mod tools;
+pub mod waiting;
