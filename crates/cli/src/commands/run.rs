@@ -35,7 +35,7 @@ const MAX_PROMPT_BYTES: u64 = 1 << 20;
 
 /// Replies to a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
-    let RunArgs { prompt, stdin, thread, user, from, new, discard, location, turn } = args;
+    let RunArgs { prompt, stdin, thread, user, from, new, discard, service: _, location, turn } = args;
     let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
     let prompt = read_prompt(prompt, stdin)?;
     let location = location.locate(AGENT)?;
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
 
 /// Resumes a stopped turn.
 pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
-    let ResumeArgs { thread, from, decisions, location, turn } = args;
+    let ResumeArgs { thread, from, decisions, service: _, location, turn } = args;
     if from.is_some() && !decisions.is_empty() {
         return Err(Failure::usage(
             "with `--from` nothing waits yet; decide when it asks, or with a `resume` without it",

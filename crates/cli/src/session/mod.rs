@@ -7,7 +7,7 @@ pub(crate) mod decisions;
 pub(crate) mod dream_thread;
 pub(crate) mod dreams;
 mod form;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "restate"))]
 pub(crate) mod hosted;
 pub(crate) mod mcp;
 pub(crate) mod notes;
