@@ -16,6 +16,7 @@ use crate::{
         jobs::{AgentJobsCommand, AgentWorkerArgs, on_server},
         memory::MemoryCommand,
         new::NewArgs,
+        service::ServiceArgs,
         shared::{
             AgentArgs, DatabaseArgs, DiffArgs, Format, HistoryArgs, KeepArgs, LocationArgs, LogArgs,
             ReplayedArgs, StateArgs, ThreadArgs, ThreadsArgs, TurnArgs,
@@ -79,14 +80,14 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Reply to a prompt.
-    #[command(after_help = "\
+    #[command(mut_arg("restate", |arg| arg.conflicts_with_all(OF_THE_WORKER).conflicts_with_all(["user", "new", "discard"])), after_help = "\
 Without a model server and a key, superstep discovers one on this machine (Ollama, LM Studio, llama.cpp). If there is \
 none, it uses the demonstration `--model offline`, which is not a language model: it plans tool calls by rules and quotes their results.
 
 The reply is printed on stdout, everything else on stderr. Ctrl-C stops the turn and shows how to resume it.")]
     Run(RunArgs),
     /// Resume a turn that was stopped or killed, waits for a decision, or whose model was unavailable.
-    #[command(after_help = "\
+    #[command(mut_arg("restate", |arg| arg.conflicts_with_all(OF_THE_WORKER)), after_help = "\
 Examples:
   superstep resume t-20261121-223015-3f2a
   superstep resume t-20261121-223015-3f2a --approve
@@ -106,7 +107,7 @@ Examples:
   superstep jobs schedule add digest \"0 9 * * MON-FRI\" \"What is new in this folder?\" --zone Europe/Berlin"
     )]
     Jobs(AgentJobsCommand),
-    /// Take jobs from a PostgreSQL database and run them, beside any number of other workers.
+    /// Take jobs from a PostgreSQL database, or turns from a Restate cluster, and run them, beside any number of other workers.
     #[command(mut_args = without_thread, after_help = "\
 The model, the tools, the rules and the folder are those of this command, for every job: a job has a thread and a prompt or \
 a decision. Settings of the job's thread are ignored. Calls that require approval wait; decide with `superstep jobs answer`.
@@ -116,7 +117,8 @@ workers. A second signal ends the worker at once, and others take its jobs over 
 
 Examples:
   superstep worker --config support.toml --cwd /srv/support --deny shell
-  superstep worker --tools read --concurrency 16 --limit 32")]
+  superstep worker --tools read --concurrency 16 --limit 32
+  superstep worker --restate http://127.0.0.1:8080")]
     Worker(AgentWorkerArgs),
     /// List the threads, the newest first.
     Threads(ThreadsArgs<LocationArgs>),
@@ -253,6 +255,22 @@ Examples:
     },
 }
 
+/// The arguments of a turn that are those of the worker, if one does it.
+const OF_THE_WORKER: [&str; 12] = [
+    "model",
+    "base_url",
+    "api_key",
+    "preset",
+    "config",
+    "mode",
+    "max_steps",
+    "tools",
+    "yes",
+    "no_memory",
+    "trust",
+    "from",
+];
+
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     /// The prompt; `-`, or nothing with a pipe, reads stdin. At most 1 MiB.
@@ -277,6 +295,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) discard: bool,
     #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+    #[command(flatten)]
     pub(crate) location: LocationArgs,
     #[command(flatten)]
     pub(crate) turn: TurnArgs,
@@ -290,6 +310,8 @@ pub(crate) struct ResumeArgs {
     /// Resume from this checkpoint, on a new branch, instead of from the newest one.
     #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
     pub(crate) from: Option<u64>,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
     #[command(flatten)]
     pub(crate) location: LocationArgs,
     #[command(flatten)]

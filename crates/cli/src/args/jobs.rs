@@ -1,6 +1,6 @@
 //! The command line of jobs and workers.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use clap::{Arg, Args, Command, Subcommand, builder::NonEmptyStringValueParser};
 use superstep::agent::config::{PermissionRule, Permit};
@@ -10,6 +10,7 @@ use superstep_session::config::names::{new_thread_name, schedule_name, thread_na
 
 use crate::args::{
     decisions::DecisionArgs,
+    service::EndpointArgs,
     shared::{AgentArgs, DatabaseArgs, DbArgs, LocationArgs},
     values::{Stdin, age, stdin},
 };
@@ -55,12 +56,8 @@ pub(crate) struct WorkerArgs {
     /// Run the threads of this database although this program did not create it on this machine.
     #[arg(long)]
     pub(crate) trust: bool,
-    /// On Restate: the address at which this worker listens.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9080")]
-    pub(crate) listen: SocketAddr,
-    /// On Restate: the URL at which the cluster reaches this worker [default: that of `--listen`].
-    #[arg(long, value_name = "URL")]
-    pub(crate) advertise: Option<String>,
+    #[command(flatten)]
+    pub(crate) endpoint: EndpointArgs,
     /// Print only warnings and errors.
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -97,6 +94,8 @@ pub(crate) struct AgentWorkerArgs {
     pub(crate) limit: Option<u16>,
     #[command(flatten)]
     pub(crate) runs: RunsArgs,
+    #[command(flatten)]
+    pub(crate) endpoint: EndpointArgs,
 }
 
 impl AgentWorkerArgs {

@@ -6,6 +6,7 @@ use superstep_session::config::names::{new_thread_name, thread_name};
 use crate::args::{
     export::{ExportArgs, ImportArgs},
     jobs::{JobsCommand, WorkerArgs},
+    service::ServiceArgs,
     shared::{
         DatabaseArgs, DbArgs, DiffArgs, Format, HistoryArgs, LogArgs, ReplayedArgs, StateArgs, ThreadArgs,
         ThreadsArgs,
@@ -54,10 +55,13 @@ pub(crate) struct OwnCli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum OwnCommand {
     /// Run a graph on an input.
+    #[command(mut_arg("restate", |arg| arg.conflicts_with_all(["trust", "from", "new", "discard"])))]
     Run(OwnRunArgs),
     /// Resume a run that was stopped, killed or failed.
+    #[command(mut_arg("restate", |arg| arg.conflicts_with_all(["trust", "from"])))]
     Resume(OwnResumeArgs),
     /// Answer a question of a thread, and resume it.
+    #[command(mut_arg("restate", |arg| arg.conflicts_with("trust")))]
     Answer(AnswerArgs),
     /// Send, list, retry and cancel jobs: runs that `worker` takes from a PostgreSQL database.
     #[command(
@@ -159,6 +163,8 @@ pub(crate) struct OwnRunArgs {
     #[arg(long)]
     pub(crate) discard: bool,
     #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+    #[command(flatten)]
     pub(crate) turn: OwnTurnArgs,
 }
 
@@ -170,6 +176,8 @@ pub(crate) struct OwnResumeArgs {
     /// Resume from this checkpoint, on a new branch, instead of from the newest one.
     #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
     pub(crate) from: Option<u64>,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
     #[command(flatten)]
     pub(crate) turn: OwnTurnArgs,
 }
@@ -184,6 +192,8 @@ pub(crate) struct AnswerArgs {
     /// The answer: JSON, `@FILE`, or `-` for stdin. A text is in quotes: '"yes"'.
     #[arg(value_name = "JSON", allow_negative_numbers = true)]
     pub(crate) value: String,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
     #[command(flatten)]
     pub(crate) turn: OwnTurnArgs,
 }

@@ -26,6 +26,8 @@ pub(crate) mod revert;
 pub(crate) mod run;
 #[cfg(feature = "postgres")]
 pub(crate) mod schedules;
+#[cfg(feature = "restate")]
+pub(crate) mod service;
 pub(crate) mod show;
 pub(crate) mod steer;
 pub(crate) mod thread_admin;

@@ -30,9 +30,9 @@ use crate::{
         exit::Exit,
         note::{print_new, print_note},
     },
-    session::signals,
     session::{
         run_loop::AgentRun,
+        signals,
         stdin::{is_piped, without_mark},
     },
 };
@@ -41,7 +41,7 @@ const MAX_PROMPT_BYTES: u64 = 1 << 20;
 
 /// Replies to a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, SessionError> {
-    let RunArgs { prompt, stdin, thread, user, from, new, discard, location, turn } = args;
+    let RunArgs { prompt, stdin, thread, user, from, new, discard, service: _, location, turn } = args;
     let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
     let prompt = read_prompt(prompt, stdin)?;
     let location = location.locate(AGENT)?;
@@ -79,7 +79,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, SessionError> {
 
 /// Resumes a stopped turn.
 pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, SessionError> {
-    let ResumeArgs { thread, from, decisions, location, turn } = args;
+    let ResumeArgs { thread, from, decisions, service: _, location, turn } = args;
     if from.is_some() && !decisions.is_empty() {
         return Err(SessionError::usage(
             "with `--from` nothing waits yet; decide when it asks, or with a `resume` without it",

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use superstep_session::error::SessionError;
 use tracing::Instrument as _;
 
+#[cfg(feature = "restate")]
+use crate::commands::service;
 use crate::{
     args::{
         command_line::{self, Command},
@@ -33,6 +35,14 @@ pub fn agent() -> ExitCode {
 async fn run(command: Command) -> Result<Exit, SessionError> {
     let graphs = || agent_graphs(AGENT);
     match command {
+        #[cfg(feature = "restate")]
+        Command::Run(args) if args.service.restate.is_some() => service::run(args).await,
+        #[cfg(feature = "restate")]
+        Command::Resume(args) if args.service.restate.is_some() => service::resume(args).await,
+        #[cfg(feature = "restate")]
+        Command::Worker(args) if args.endpoint.is_for_cluster(args.location.db.as_ref()) => {
+            service::worker(args).await
+        }
         Command::Run(args) => run::run(args).await,
         Command::Resume(args) => run::resume(args).await,
         Command::Steer(args) => steer::steer(args).await,

@@ -167,11 +167,21 @@ impl Program {
         };
         let graphs = GraphSet::new(self.name, self.graphs.map_err(failed)?, self.options)?;
         match command {
+            #[cfg(feature = "restate")]
+            OwnCommand::Run(args) if args.service.restate.is_some() => own::service::run(args, &graphs).await,
+            #[cfg(feature = "restate")]
+            OwnCommand::Resume(args) if args.service.restate.is_some() => {
+                own::service::resume(args, &graphs).await
+            }
+            #[cfg(feature = "restate")]
+            OwnCommand::Answer(args) if args.service.restate.is_some() => {
+                own::service::answer(args, &graphs).await
+            }
             OwnCommand::Run(args) => own::run::run(args, &graphs).await,
             OwnCommand::Resume(args) => own::run::resume(args, &graphs).await,
             OwnCommand::Answer(args) => own::run::answer(args, &graphs).await,
             #[cfg(feature = "restate")]
-            OwnCommand::Worker(args) if own::endpoint::is_for(&args) => {
+            OwnCommand::Worker(args) if args.endpoint.is_for_cluster(args.location.db.as_ref()) => {
                 own::endpoint::worker(args, &graphs).await
             }
             #[cfg(feature = "postgres")]

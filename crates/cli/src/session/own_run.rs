@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use futures::StreamExt as _;
 use serde_json::{Map, Value, json};
 use superstep::{
-    Interrupt, RunError, StreamMode, Streaming, ThreadId,
+    CheckpointId, Interrupt, RunError, StreamMode, Streaming, ThreadId,
     erased::{JsonOutcome, JsonRun, JsonStream, JsonThread},
 };
 use superstep_session::{
@@ -124,45 +124,10 @@ impl OwnRun<'_> {
 
     /// Shows the end, and returns the exit code.
     fn conclude(&self, end: JsonOutcome, written: io::Result<()>) -> Result<Exit, SessionError> {
-        let (status, interrupts) = (end.status.as_str(), &end.interrupts);
-        let written = match (written, self.json) {
-            (Ok(()), true) => write_line(&json!({
-                "event": "final",
-                "data": {
-                    "thread": self.thread,
-                    "graph": self.graph,
-                    "checkpoint": end.checkpoint,
-                    "status": status,
-                    "values": end.state.values()?,
-                    "interrupts": interrupts,
-                },
-            })),
-            (Ok(()), false) => {
-                print(&format!("{}\n", pretty(&end.state.values()?)))?;
-                Ok(())
-            }
-            (failed, _) => failed,
-        };
-        let resume = self.location.command("resume", &[self.thread.as_str()]);
-        if let Some(failure) = written.as_ref().err().and_then(exit::unwritten) {
-            return Err(failure);
-        }
-        match status {
-            "completed" if written.is_err() => Ok(Exit::Interrupted),
-            "completed" => Ok(Exit::Ok),
-            "interrupted" if !interrupts.is_empty() => {
-                print_note(&questions(self.location, self.thread, interrupts));
-                Ok(Exit::Waiting)
-            }
-            "interrupted" => {
-                print_note(&format!("stopped at a breakpoint; resume with: {resume}"));
-                Ok(Exit::Waiting)
-            }
-            _ => {
-                print_note(&format!("{}; resume with: {resume}", stopped(status)));
-                Ok(Exit::Interrupted)
-            }
-        }
+        let Self { location, json, graph, thread, .. } = *self;
+        let (values, status) = (end.state.values()?, end.status.as_str());
+        let JsonOutcome { checkpoint, interrupts, .. } = end;
+        OwnEnd { location, json, graph, thread, status, checkpoint, values, interrupts }.show(written)
     }
 
     /// Converts the error of a run, with the command that resumes it, if possible.
@@ -192,6 +157,62 @@ impl OwnRun<'_> {
             message.push_str(&format!("\nresume with: {resume}"));
         }
         SessionError { kind, message }
+    }
+}
+
+/// The end of a run.
+pub(crate) struct OwnEnd<'a> {
+    pub(crate) location: &'a Location,
+    pub(crate) json: bool,
+    pub(crate) graph: &'a str,
+    pub(crate) thread: &'a ThreadId,
+    pub(crate) status: &'a str,
+    pub(crate) checkpoint: Option<CheckpointId>,
+    pub(crate) values: Map<String, Value>,
+    pub(crate) interrupts: Vec<Interrupt>,
+}
+
+impl OwnEnd<'_> {
+    /// Shows it, unless its events could not be written, and returns the exit code.
+    pub(crate) fn show(&self, written: io::Result<()>) -> Result<Exit, SessionError> {
+        let written = match (written, self.json) {
+            (Ok(()), true) => write_line(&json!({
+                "event": "final",
+                "data": {
+                    "thread": self.thread,
+                    "graph": self.graph,
+                    "checkpoint": self.checkpoint,
+                    "status": self.status,
+                    "values": self.values,
+                    "interrupts": self.interrupts,
+                },
+            })),
+            (Ok(()), false) => {
+                print(&format!("{}\n", pretty(&self.values)))?;
+                Ok(())
+            }
+            (failed, _) => failed,
+        };
+        let resume = self.location.command("resume", &[self.thread.as_str()]);
+        if let Some(failure) = written.as_ref().err().and_then(exit::unwritten) {
+            return Err(failure);
+        }
+        match self.status {
+            "completed" if written.is_err() => Ok(Exit::Interrupted),
+            "completed" => Ok(Exit::Ok),
+            "interrupted" if !self.interrupts.is_empty() => {
+                print_note(&questions(self.location, self.thread, &self.interrupts));
+                Ok(Exit::Waiting)
+            }
+            "interrupted" => {
+                print_note(&format!("stopped at a breakpoint; resume with: {resume}"));
+                Ok(Exit::Waiting)
+            }
+            _ => {
+                print_note(&format!("{}; resume with: {resume}", stopped(self.status)));
+                Ok(Exit::Interrupted)
+            }
+        }
     }
 }
 

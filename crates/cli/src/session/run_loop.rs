@@ -9,7 +9,7 @@ use superstep::{
     node::NodeName,
 };
 use superstep_session::{
-    config::notes,
+    config::{location::Location, notes},
     error::{ErrorKind, SessionError},
     text::{indented, printable_line},
     turn::{
@@ -184,7 +184,10 @@ impl AgentRun<'_> {
             (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => {
                 print_note(&format!("interrupted; {resume}"))
             }
-            (AgentOutcome::AwaitingApproval, _) => print_note(&self.waits(waiting)),
+            (AgentOutcome::AwaitingApproval, _) => {
+                let flags = &self.setup.choice.repeated_flags;
+                print_note(&waits(self.setup.location, self.setup.thread.as_str(), waiting, flags));
+            }
             (outcome, Ok(())) => {
                 let more = self.command("run", &["--thread", self.setup.thread.as_str()]);
                 if self.setup.has_schema && end.state.output.is_none() {
@@ -223,33 +226,6 @@ impl AgentRun<'_> {
             AgentOutcome::ToolFailed | AgentOutcome::HookFailed => Exit::Failed,
             _ => Exit::Ok,
         })
-    }
-
-    /// Formats the waiting calls and the commands that decide them.
-    fn waits(&self, waiting: &[Waiting]) -> String {
-        let mut text = String::new();
-        for call in waiting {
-            let (id, tool) = (printable_line(&call.id), printable_line(&call.request.tool));
-            let question = call.question().replace('\n', "\n    ");
-            let waits = if call.request.form.is_some() { "asks" } else { "waits" };
-            text.push_str(&format!("call `{id}` of {tool} {waits}:\n    {question}\n"));
-            if let Some(hidden) = call.hidden() {
-                let state = self.setup.location.command("state", &[self.setup.thread.as_str()]);
-                text.push_str(&format!("    [{hidden}; see all of it with: {state}]\n"));
-            }
-        }
-        let approve = self.command("resume", &[self.setup.thread.as_str(), "--approve"]);
-        if waiting.iter().all(|call| call.request.form.is_some()) {
-            let example = waiting.first().map_or_else(String::new, |call| format!("{}=JSON", call.id));
-            let answer = self.command("resume", &[self.setup.thread.as_str(), "--answer", &example]);
-            return text
-                + &format!("answer with: {answer}\nor with --approve (no values), --deny ID, --cancel ID");
-        }
-        let has_form = waiting.iter().any(|call| call.request.form.is_some());
-        let forms = if has_form { ", --answer ID=JSON, --cancel ID" } else { "" };
-        text + &format!(
-            "decide with: {approve}\nor with --deny-all REASON, --always, --edit ID=JSON, --respond ID=TEXT{forms}"
-        )
     }
 
     /// Formats a command on this thread, with the flags that are not stored.
@@ -292,4 +268,38 @@ impl AgentRun<'_> {
         }
         SessionError { kind, message }
     }
+}
+
+/// Formats the waiting calls and the commands that decide them.
+pub(crate) fn waits(location: &Location, thread: &str, waiting: &[Waiting], flags: &[String]) -> String {
+    let resume = |words: &[&str]| {
+        let flags = flags.iter().map(String::as_str);
+        location.command(
+            "resume",
+            &[thread].into_iter().chain(words.iter().copied()).chain(flags).collect::<Vec<_>>(),
+        )
+    };
+    let mut text = String::new();
+    for call in waiting {
+        let (id, tool) = (printable_line(&call.id), printable_line(&call.request.tool));
+        let question = call.question().replace('\n', "\n    ");
+        let waits = if call.request.form.is_some() { "asks" } else { "waits" };
+        text.push_str(&format!("call `{id}` of {tool} {waits}:\n    {question}\n"));
+        if let Some(hidden) = call.hidden() {
+            let state = location.command("state", &[thread]);
+            text.push_str(&format!("    [{hidden}; see all of it with: {state}]\n"));
+        }
+    }
+    let approve = resume(&["--approve"]);
+    if waiting.iter().all(|call| call.request.form.is_some()) {
+        let example = waiting.first().map_or_else(String::new, |call| format!("{}=JSON", call.id));
+        let answer = resume(&["--answer", &example]);
+        return text
+            + &format!("answer with: {answer}\nor with --approve (no values), --deny ID, --cancel ID");
+    }
+    let has_form = waiting.iter().any(|call| call.request.form.is_some());
+    let forms = if has_form { ", --answer ID=JSON, --cancel ID" } else { "" };
+    text + &format!(
+        "decide with: {approve}\nor with --deny-all REASON, --always, --edit ID=JSON, --respond ID=TEXT{forms}"
+    )
 }

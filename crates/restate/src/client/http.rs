@@ -154,7 +154,7 @@ impl Http {
         nodes: &[Url],
         request: impl Fn(&Url) -> RequestBuilder,
     ) -> Result<Bytes, CallError> {
-        let until = Instant::now() + PATIENCE;
+        let mut until = Instant::now() + PATIENCE;
         let mut pause = PAUSE;
         let mut places = nodes.iter().cycle();
         loop {
@@ -163,11 +163,17 @@ impl Http {
             if let Some(token) = &self.token {
                 request = request.header(AUTHORIZATION, format!("Bearer {token}"));
             }
-            let error = match replied(request).await {
+            let begun = Instant::now();
+            let replied = replied(request).await;
+            if begun.elapsed() > LONGEST_PAUSE && was_accepted(&replied) {
+                // The node was lost while it waited for the end of a run, which may take any time.
+                (until, pause) = (Instant::now() + PATIENCE, PAUSE);
+            }
+            let error = match replied {
                 Ok((status, body)) if status.is_success() => return Ok(body),
                 Ok((status, body)) => {
                     let message = message(&body);
-                    if !is_transient(status, &message) {
+                    if !is_transient(status) {
                         return Err(CallError::Ended { status, message });
                     }
                     failed(format!("Restate at {place} cannot serve a request ({status}: {message})"), None)
@@ -192,8 +198,16 @@ async fn replied(request: RequestBuilder) -> Result<(StatusCode, Bytes), reqwest
     Ok((status, reply.bytes().await?))
 }
 
+/// Returns whether a node, or a proxy in front of it, had a request that it lost.
+fn was_accepted(replied: &Result<(StatusCode, Bytes), reqwest::Error>) -> bool {
+    match replied {
+        Ok((status, _)) => *status == StatusCode::GATEWAY_TIMEOUT,
+        Err(cause) => !cause.is_connect(),
+    }
+}
+
 /// Returns whether a later attempt may succeed.
-fn is_transient(status: StatusCode, _message: &str) -> bool {
+fn is_transient(status: StatusCode) -> bool {
     [
         StatusCode::TOO_MANY_REQUESTS,
         StatusCode::BAD_GATEWAY,

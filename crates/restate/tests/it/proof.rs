@@ -242,7 +242,13 @@ async fn prove(cluster: &mut Cluster, threads: usize, seed: u64, kills_nodes: bo
             report.wrong.push(format!("{:?}: next {:?}", state.values, state.next));
         }
     }
-    report.violations = check(&operations, &chains(&*store).await);
+    let chains = chains(&*store).await;
+    report.violations = check(&operations, &chains);
+    if !report.violations.is_empty() {
+        let kept = folder.keep();
+        std::fs::write(kept.with_extension("chains"), format!("{chains:#?}")).unwrap();
+        println!("the requests of the processes are in {}, the threads beside it", kept.display());
+    }
     report
 }
 

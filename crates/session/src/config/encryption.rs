@@ -68,7 +68,7 @@ pub(crate) fn seal_items(
 ///
 /// # Errors
 /// It is required, or a variable is not valid.
-pub(crate) fn refuse_readable(what: &str, remedy: &str) -> Result<(), SessionError> {
+pub fn refuse_readable(what: &str, remedy: &str) -> Result<(), SessionError> {
     if options()?.required {
         return Err(SessionError::usage(format!("{what} not encrypted, and `{REQUIRED}` is set; {remedy}")));
     }

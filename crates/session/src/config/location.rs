@@ -44,6 +44,8 @@ pub struct Location {
     has_own_db: bool,
     /// The folder that the user named, for suggested commands.
     given_cwd: Option<PathBuf>,
+    /// The cluster whose workers do the runs, for suggested commands.
+    service: Option<DbName>,
 }
 
 impl Location {
@@ -74,7 +76,16 @@ impl Location {
             None => Db::File(cwd.join(DATABASE)),
         };
         let sealing = encryption::options()?;
-        Ok(Self { program: program.to_owned(), cwd, db, sealing, has_own_db, given_cwd })
+        Ok(Self { program: program.to_owned(), cwd, db, sealing, has_own_db, given_cwd, service: None })
+    }
+
+    /// Resolves the folder and the cluster of a program whose runs are those of workers.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    #[cfg(feature = "restate")]
+    pub fn of_service(program: &str, cluster: DbName, cwd: Option<PathBuf>) -> Result<Self, SessionError> {
+        Ok(Self { service: Some(cluster.clone()), ..Self::new(program, Some(cluster), cwd)? })
     }
 
     /// Returns the place of the database.
@@ -372,6 +383,12 @@ impl Location {
                 // A path that looks like a flag would be parsed as one.
                 add(&if path.starts_with('-') { format!("./{path}") } else { path });
             }
+        }
+        if let Some(service) =
+            self.service.as_ref().filter(|_| ["run", "resume", "answer"].contains(&command))
+        {
+            add("--restate");
+            add(&service.0.to_string_lossy());
         }
         text + &self.db.remark().unwrap_or_default()
     }

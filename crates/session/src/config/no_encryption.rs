@@ -47,6 +47,6 @@ pub(crate) fn seal_items(
 ///
 /// # Errors
 /// It is required.
-pub(crate) fn refuse_readable(_: &str, _: &str) -> Result<(), SessionError> {
+pub fn refuse_readable(_: &str, _: &str) -> Result<(), SessionError> {
     options().map(drop)
 }

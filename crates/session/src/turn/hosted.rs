@@ -1,4 +1,4 @@
-//! The agent of a worker, which runs the threads that jobs name.
+//! The agent of a worker, which runs the threads that jobs or a cluster name.
 //!
 //! Its configuration is that of the command line alone: the stored settings of a thread are ignored.
 //!
@@ -6,16 +6,16 @@
 
 use std::sync::Arc;
 
+use futures::{TryFutureExt as _, future::BoxFuture};
 use serde::{Deserialize, Serialize};
 use superstep::{
-    Checkpointer, ThreadId,
+    Checkpointer, State, ThreadId,
     agent::{
-        Agent,
+        Agent, AgentState,
         approval::{StoredDecision, Trust},
         config::PermissionRule,
     },
     mcp::McpServer,
-    worker::Worker,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -103,16 +103,36 @@ impl Hosted {
         Ok(Self { agent, note, servers, store, settings, location: Arc::new(location) })
     }
 
-    pub fn add_to(&self, worker: Worker) -> Result<Worker, SessionError> {
-        let options = setup::run_options(&self.settings)?;
+    #[cfg(feature = "postgres")]
+    pub fn add_to(
+        &self,
+        worker: superstep::worker::Worker,
+    ) -> Result<superstep::worker::Worker, SessionError> {
+        let worker = worker.options(setup::run_options(&self.settings)?);
+        Ok(worker.graph_of_inputs(self.agent.graph().clone(), self.input()).admit(self.admit()))
+    }
+
+    #[cfg(feature = "restate")]
+    pub fn serve_by(
+        &self,
+        endpoint: superstep::restate::EndpointBuilder,
+    ) -> Result<superstep::restate::EndpointBuilder, SessionError> {
+        let endpoint = endpoint.options(setup::run_options(&self.settings)?);
+        Ok(endpoint.graph_of_inputs(self.agent.graph().clone(), self.input()).admit(self.admit()))
+    }
+
+    fn input(&self) -> impl Fn(Prompt) -> <AgentState as State>::Update + Send + Sync + use<> {
         let agent = self.agent.clone();
-        let input = move |job: Prompt| agent.input(&job.prompt);
-        let worker = worker.options(options).graph_of_inputs(self.agent.graph().clone(), input);
+        move |job| agent.input(&job.prompt)
+    }
+
+    fn admit(&self) -> impl Fn(ThreadId) -> BoxFuture<'static, Result<(), String>> + Send + Sync + use<> {
         let (location, store, agent) = (self.location.clone(), self.store.clone(), self.agent.clone());
-        Ok(worker.admit(move |thread: ThreadId| {
+        move |thread| {
             let (location, store, agent) = (location.clone(), store.clone(), agent.clone());
-            async move { admit(&location, &*store, &agent, &thread).await.map_err(|failure| failure.message) }
-        }))
+            let admitted = async move { admit(&location, &*store, &agent, &thread).await };
+            Box::pin(admitted.map_err(|failure| failure.message))
+        }
     }
 
     pub fn model(&self) -> &str {

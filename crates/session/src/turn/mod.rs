@@ -4,7 +4,7 @@
 
 pub mod dream_thread;
 pub mod dreams;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "restate"))]
 pub mod hosted;
 pub mod mcp;
 pub mod randomness;

@@ -2,32 +2,32 @@
 
 use std::future::ready;
 
-use superstep::{ThreadId, restate::Endpoint};
+use superstep::{
+    ThreadId,
+    restate::{Endpoint, EndpointBuilder, listen},
+};
 use superstep_session::{
-    config::{encryption::seal_threads, names::DbName, place::Db},
+    config::{encryption::seal_threads, location::Location, place::Db, restate::Cluster},
     error::{ErrorKind, SessionError},
 };
-use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    args::{jobs::WorkerArgs, shared::Locate},
+    args::{
+        jobs::{RunsArgs, WorkerArgs},
+        service::EndpointArgs,
+    },
     graphs::graph_set::GraphSet,
     output::{exit::Exit, note::print_note},
     session::signals,
 };
 
-/// Returns whether a worker is one of a cluster.
-pub(crate) fn is_for(args: &WorkerArgs) -> bool {
-    args.location.db.as_ref().is_some_and(DbName::is_cluster)
-}
-
 /// Serves the graphs until a signal.
 pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
-    let location = args.location.clone().locate(&graphs.program)?;
+    let location = Location::new(&graphs.program, args.endpoint.db(args.location.db), None)?;
     let Db::Cluster(cluster) = location.db() else { unreachable!("the name is that of a cluster") };
     if !args.limit.is_empty() || args.runs.once {
-        return Err(SessionError::usage("`--limit` and `--once` are for jobs on PostgreSQL"));
+        return Err(only_jobs());
     }
     if !args.trust {
         return Err(SessionError::usage(format!(
@@ -42,16 +42,37 @@ pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, 
         named.collect::<Result<_, _>>()?
     };
     let names: Vec<_> = chosen.iter().map(|graph| format!("`{}`", graph.name())).collect();
+    let endpoint = builder(cluster, &location, &args.runs).options(graphs.options.clone());
+    let endpoint = endpoint.admit(|_: ThreadId| ready(Ok(())));
+    let endpoint = chosen.into_iter().fold(endpoint, |endpoint, graph| endpoint.graph(graph));
+    let what = format!("running {} for `{}`", names.join(", "), location.db());
+    serve(endpoint, cluster, &args.endpoint, &what, args.quiet).await
+}
+
+/// Returns the failure of a worker on Restate with flags for jobs.
+pub(crate) fn only_jobs() -> SessionError {
+    SessionError::usage("`--limit` and `--once` are for jobs on PostgreSQL")
+}
+
+/// Begins the endpoint of a worker.
+pub(crate) fn builder(cluster: &Cluster, location: &Location, runs: &RunsArgs) -> EndpointBuilder {
     let sealing = location.sealing().clone();
-    let endpoint = Endpoint::builder()
+    Endpoint::builder()
         .namespace(&cluster.namespace)
-        .concurrency(args.runs.concurrency.into())
-        .options(graphs.options.clone())
+        .concurrency(runs.concurrency.into())
         .layer(move |store| seal_threads(store, &sealing))
-        .admit(|_: ThreadId| ready(Ok(())));
-    let endpoint = chosen.into_iter().fold(endpoint, |endpoint, graph| endpoint.graph(graph)).build();
-    let endpoint = endpoint.map_err(|error| SessionError::usage(error.to_string()))?;
-    let listener = TcpListener::bind(args.listen).await.map_err(|cause| {
+}
+
+/// Registers an endpoint, and serves it until a signal.
+pub(crate) async fn serve(
+    endpoint: EndpointBuilder,
+    cluster: &Cluster,
+    args: &EndpointArgs,
+    what: &str,
+    quiet: bool,
+) -> Result<Exit, SessionError> {
+    let endpoint = endpoint.build().map_err(|error| SessionError::usage(error.to_string()))?;
+    let listener = listen(args.listen).map_err(|cause| {
         SessionError::new(
             ErrorKind::Failed,
             format!("cannot listen on {}: {cause}; name another address with `--listen`", args.listen),
@@ -65,8 +86,8 @@ pub(crate) async fn worker(args: WorkerArgs, graphs: &GraphSet) -> Result<Exit, 
     let serving = tokio::spawn(endpoint.serve_on(listener, stop));
     // Restate asks the endpoint for its objects, so that it must be served.
     cluster.restate.register(&url).await?;
-    if !args.quiet {
-        print_note(&format!("running {} for `{}` at {url}; Ctrl-C stops", names.join(", "), location.db()));
+    if !quiet {
+        print_note(&format!("{what} at {url}; Ctrl-C stops"));
     }
     let served = serving.await.map_err(|cause| SessionError::new(ErrorKind::Failed, cause.to_string()))?;
     served.map(|()| Exit::Ok).map_err(|cause| SessionError::new(ErrorKind::Failed, cause.to_string()))

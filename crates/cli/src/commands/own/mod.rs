@@ -8,6 +8,8 @@ pub(crate) mod endpoint;
 #[cfg(feature = "postgres")]
 pub(crate) mod jobs;
 pub(crate) mod run;
+#[cfg(feature = "restate")]
+pub(crate) mod service;
 pub(crate) mod show;
 #[cfg(feature = "postgres")]
 pub(crate) mod worker;

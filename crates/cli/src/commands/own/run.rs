@@ -26,7 +26,7 @@ use crate::{
 };
 
 pub(crate) async fn run(args: OwnRunArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
-    let OwnRunArgs { graph, input, thread, from, new, discard, turn } = args;
+    let OwnRunArgs { graph, input, thread, from, new, discard, service: _, turn } = args;
     let graph = graphs.named(graph.as_deref())?;
     let is_unread = input.is_none() && is_piped();
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: OwnRunArgs, graphs: &GraphSet) -> Result<Exit, Ses
 
 /// Resumes the pending tasks of a thread.
 pub(crate) async fn resume(args: OwnResumeArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
-    let OwnResumeArgs { thread: name, from, turn } = args;
+    let OwnResumeArgs { thread: name, from, service: _, turn } = args;
     let location = turn.database.location.clone().locate(&graphs.program)?;
     let at = from.map(CheckpointId);
     let owned = graphs.find(&location, &name, at).await?;
@@ -91,7 +91,7 @@ pub(crate) async fn resume(args: OwnResumeArgs, graphs: &GraphSet) -> Result<Exi
 
 /// Answers a question and resumes the thread.
 pub(crate) async fn answer(args: AnswerArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
-    let AnswerArgs { thread: name, key, value, turn } = args;
+    let AnswerArgs { thread: name, key, value, service: _, turn } = args;
     let value = read_json("answer", &value)?;
     let location = turn.database.location.clone().locate(&graphs.program)?;
     let owned = graphs.find(&location, &name, None).await?;
