@@ -148,7 +148,7 @@ const FOLDERS: [(&str, &[&str]); 14] = [
     ("restate", &["storage", "remote", "wire", "journaled", "service", "endpoint", "client"]),
     ("sealed", &["values", "checkpointer", "store"]),
     ("worker", &["queue", "jobs", "new_job", "schedule", "stored_schedules", "attempt", "worker", "running"]),
-    ("session", &["offline", "config", "turn"]),
+    ("session", &["offline", "config", "turn", "live"]),
     ("cli", &["output", "graphs", "session", "args", "commands", "program"]),
 ];
 

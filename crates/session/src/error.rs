@@ -14,6 +14,7 @@ use crate::text::indented;
 
 /// The kind of an error, by which a program chooses its exit code or an answer its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The run failed, or a failed tool or hook ended its turn.
     Failed,
@@ -33,7 +34,8 @@ pub enum ErrorKind {
 }
 
 /// An error for the user: the problem, its location, and the remedy.
-#[derive(Debug)]
+#[derive(Clone, thiserror::Error)]
+#[error("{message}")]
 pub struct SessionError {
     pub kind: ErrorKind,
     pub message: String,
@@ -68,6 +70,8 @@ impl SessionError {
         Self::new(kind, indented(&chain(error)))
     }
 }
+
+superstep::__private::debug_by_chain!(SessionError);
 
 /// Returns how the program gets a feature.
 #[cfg_attr(feature = "full", allow(dead_code, reason = "a build with all features needs no other"))]

@@ -2,6 +2,8 @@
 //! terminal.
 //!
 //! ```text
+//! live       sessions: turns that shells begin, watch, answer and cancel
+//!    │
 //! turn       a turn: its setup, its MCP servers, the calls that wait, dreams
 //!    │
 //! config     the settings: of a command, a file, a thread, the environment; models, memory, trust
@@ -22,6 +24,7 @@
 pub mod config;
 #[doc(hidden)]
 pub mod error;
+pub mod live;
 #[doc(hidden)]
 pub mod offline;
 #[doc(hidden)]

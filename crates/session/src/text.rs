@@ -1,7 +1,10 @@
 //! Texts for a terminal: escaped, shortened, quoted.
 
 use serde::Serialize;
-use superstep::llm::text::is_printable;
+use superstep::llm::{
+    snapshots::{FileChangeKind, FileChanges},
+    text::is_printable,
+};
 
 pub use superstep::llm::text::{printable, printable_line};
 
@@ -68,6 +71,26 @@ pub fn quoted(word: &str) -> String {
 pub fn count(number: impl TryInto<u64>, noun: &str) -> String {
     let number = number.try_into().unwrap_or(u64::MAX);
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Formats changed files, one per line.
+pub fn changed_files(changes: &FileChanges) -> Vec<String> {
+    let mut lines: Vec<_> = changes
+        .changes
+        .iter()
+        .map(|change| {
+            let kind = match change.kind {
+                FileChangeKind::Made => "made",
+                FileChangeKind::Changed => "changed",
+                FileChangeKind::Removed => "removed",
+            };
+            format!("{kind} {}", printable_line(&change.path))
+        })
+        .collect();
+    if changes.more > 0 {
+        lines.push(format!("and {} more", changes.more));
+    }
+    lines
 }
 
 #[cfg(test)]

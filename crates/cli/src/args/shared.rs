@@ -262,7 +262,7 @@ impl From<AgentArgs> for Given {
             config.set_max_steps(max);
         }
         let settings = Settings { model, base_url, config, ..Settings::default() };
-        Self { settings, file, key, approves_all: yes }
+        Self { settings, file, key, approves_all: yes, ..Self::default() }
     }
 }
 

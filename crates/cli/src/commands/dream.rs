@@ -1,5 +1,7 @@
 //! `superstep dream`: makes memory of what was said.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use superstep::memory::{DreamResult, Dreams};
 use superstep_session::{
@@ -42,7 +44,7 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, SessionError> {
     let user = user.unwrap_or_else(|| memory.unwrap_or_default().user().to_owned());
     let settings = Settings { model, base_url, user: Some(user.clone()), ..Settings::default() };
     let given = Given { settings, file: config, key: api_key, ..Given::default() };
-    let location = location.locate(AGENT)?;
+    let location = Arc::new(location.locate(AGENT)?);
     let at_once = at_once(&user, &given, &location);
     let thread = Dreams::thread(&user);
     // Checked first: without any turn, no database is created.
@@ -52,7 +54,7 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, SessionError> {
     let store = location.open()?;
     let mut notes = Vec::new();
     let (cancel, _watch) = signals::watching();
-    let setup = Setup::new(&location, store, thread, Purpose::Dream, &given, &mut notes, cancel).await;
+    let setup = Setup::new(location.clone(), store, thread, Purpose::Dream, &given, &mut notes, cancel).await;
     print_new(notes, false);
     let setup = setup?;
     let Some(dreams) = &setup.dreams else {

@@ -44,7 +44,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, SessionError> {
     let RunArgs { prompt, stdin, thread, user, from, new, discard, service: _, location, turn } = args;
     let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
     let prompt = read_prompt(prompt, stdin)?;
-    let location = location.locate(AGENT)?;
+    let location = Arc::new(location.locate(AGENT)?);
     let store = location.open()?;
     let is_fresh = thread.is_none();
     let thread: ThreadId = match thread {
@@ -85,7 +85,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, SessionError> {
             "with `--from` nothing waits yet; decide when it asks, or with a `resume` without it",
         ));
     }
-    let location = location.locate(AGENT)?;
+    let location = Arc::new(location.locate(AGENT)?);
     let unknown = location.unknown(&thread);
     let thread: ThreadId = thread.into();
     // Checked first: a missing thread must not create a database.
@@ -109,24 +109,33 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, SessionError> {
 
 /// Sets up the run of a turn, and prints the notes about it.
 async fn set_up(
-    location: &Location,
+    location: &Arc<Location>,
     store: Arc<dyn Checkpointer>,
     thread: ThreadId,
     from: Option<CheckpointId>,
     user: Option<String>,
     turn: TurnArgs,
-) -> Result<AgentRun<'_>, SessionError> {
+) -> Result<AgentRun, SessionError> {
     let TurnArgs { json, quiet, .. } = turn;
     let mut given = Given::from(turn);
     given.settings.user = user;
     let mut notes = Vec::new();
     let (cancel, _watch) = signals::watching();
-    let setup = Setup::new(location, store, thread, Purpose::Turn { from }, &given, &mut notes, cancel).await;
+    let setup = Setup::new(
+        location.clone(),
+        store,
+        thread,
+        Purpose::Turn { from, servers: Arc::default() },
+        &given,
+        &mut notes,
+        cancel,
+    )
+    .await;
     print_new(notes, quiet);
     Ok(AgentRun { setup: setup?, json, quiet, is_fresh: false })
 }
 
-async fn continue_turn(run: &AgentRun<'_>, decisions: &DecisionArgs) -> Result<Exit, SessionError> {
+async fn continue_turn(run: &AgentRun, decisions: &DecisionArgs) -> Result<Exit, SessionError> {
     let setup = &run.setup;
     let head = setup.agent.graph().thread(&setup.thread).state().await?;
     if !head.next.is_empty() {
@@ -148,7 +157,7 @@ async fn continue_turn(run: &AgentRun<'_>, decisions: &DecisionArgs) -> Result<E
 }
 
 /// Resumes from an older checkpoint of a turn.
-async fn continue_from(run: &AgentRun<'_>, from: CheckpointId) -> Result<Exit, SessionError> {
+async fn continue_from(run: &AgentRun, from: CheckpointId) -> Result<Exit, SessionError> {
     let (setup, thread) = (&run.setup, &run.setup.thread);
     if setup.agent.graph().thread(thread).at(from).state().await?.next.is_empty() {
         let (name, from) = (thread.as_str(), from.to_string());

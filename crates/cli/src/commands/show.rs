@@ -17,7 +17,7 @@ use superstep::{
 use superstep_session::{
     config::settings::StoredSettings,
     error::SessionError,
-    text::{brief, printable_line},
+    text::{brief, changed_files, printable_line},
     turn::{
         dream_thread,
         stored_graph::{default_graph, graph, graph_of},
@@ -42,7 +42,6 @@ use crate::{
     output::{
         cost::EstimatedCost,
         exit::Exit,
-        files::listed,
         note::print_new,
         picture::png,
         table::{lines, print, print_bytes, time, written},
@@ -192,7 +191,7 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
         let lines: Vec<_> = list.lines().collect();
         text.push_str(&format!("to do       {}\n", lines.join("\n            ")));
     }
-    let files = state.files.iter().flat_map(listed).collect::<Vec<_>>();
+    let files = state.files.iter().flat_map(changed_files).collect::<Vec<_>>();
     if !files.is_empty() {
         text.push_str(&format!("files       {}\n", files.join("\n            ")));
     }

@@ -13,7 +13,7 @@ use superstep_session::{
     config::location::Location,
     error::{ErrorKind, SessionError},
     text::{count, printable_line},
-    turn::{dream_thread, results, snapshots, stored_graph::graph},
+    turn::{dream_thread, snapshots, stored_graph::graph, threads},
 };
 
 use crate::{
@@ -39,29 +39,8 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, SessionError> {
     if !allowed(&format!("delete {}, with every checkpoint", listed(&names)), args.yes)? {
         return Ok(Exit::Interrupted);
     }
-    // All of them are locked before the first is deleted, so that one that is busy prevents the deletion of
-    // the others.
-    let mut leases = Vec::new();
-    for thread in &threads {
-        leases.push(store.lease(&thread.as_str().into()).await?);
-    }
-    // An unreadable record stops this before anything is deleted.
-    let decided = threads.iter().map(|thread| location.decided(&thread.as_str().into()));
-    let decided = decided.collect::<Result<Vec<_>, _>>()?;
-    for (thread, decided) in threads.iter().zip(decided) {
-        let folders = match location.folders_of(&*store, &thread.as_str().into()).await {
-            // A missing folder has no results, and a folder that only the database names is not touched.
-            Ok((folders, _)) => folders,
-            Err(_) => location.folders_of_damaged(&decided),
-        };
-        store.delete(&thread.as_str().into()).await?;
-        decided.forget()?;
-        for cwd in folders {
-            results::delete(&cwd, thread)?;
-            snapshots::delete(&cwd, thread)?;
-        }
-    }
-    drop(leases);
+    let ids: Vec<_> = threads.iter().map(|thread| ThreadId::from(thread.as_str())).collect();
+    threads::delete(&location, &store, &ids).await?;
     if args.database.json {
         return print(&lines(threads.iter().map(|thread| json!({ "deleted": thread }))));
     }
@@ -72,16 +51,7 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, SessionError> {
     let location = args.thread.database.location.locate(AGENT)?;
     let store = location.change(&[&args.thread.name]).await?;
     let (from, to) = (ThreadId::from(args.thread.name.as_str()), ThreadId::from(args.new.as_str()));
-    // A missing folder has no files to restore.
-    let (folders, _) = location.folders_of(&*store, &from).await?;
-    location.mark_copy(&*store, &from, &to).await?;
-    graph()?.with_checkpointer(store).thread(&from).copy_to(&to).await?;
-    let copy = location.decided(&to)?;
-    location.decided(&from)?.copy_to(&copy)?;
-    print_new(copy.take_notes(), false);
-    for cwd in folders {
-        snapshots::copy(&cwd, &args.thread.name, &args.new)?;
-    }
+    print_new(threads::copy(&location, store, &from, &to).await?, false);
     if args.thread.database.json {
         return print(&lines([json!({ "thread": from, "copy": to })]));
     }

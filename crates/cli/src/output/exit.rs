@@ -36,7 +36,6 @@ impl From<Exit> for ExitCode {
 impl From<ErrorKind> for Exit {
     fn from(kind: ErrorKind) -> Self {
         match kind {
-            ErrorKind::Failed => Self::Failed,
             ErrorKind::Invalid => Self::Usage,
             ErrorKind::Model => Self::Model,
             ErrorKind::Database => Self::Database,
@@ -44,6 +43,7 @@ impl From<ErrorKind> for Exit {
             ErrorKind::Diverged => Self::Diverged,
             ErrorKind::Interrupted => Self::Interrupted,
             ErrorKind::Internal => Self::Internal,
+            _ => Self::Failed,
         }
     }
 }

@@ -13,12 +13,14 @@ use superstep::{
     agent::{AgentEvent, AgentOutcome, state::ToolStatus},
     node::NodeName,
 };
-use superstep_session::text::{brief, count, printable, printable_line};
+use superstep_session::{
+    live::{Level, Notice, notice},
+    text::{brief, changed_files, count, printable, printable_line},
+};
 use tokio::time::Instant;
 
 use crate::output::{
     cost::EstimatedCost,
-    files::listed,
     note::print_styled_note,
     run_output::{End, Output},
 };
@@ -219,51 +221,13 @@ fn note(event: &AgentEvent) -> Option<(Style, String)> {
             (DIM, "    │ … further output is not shown".to_owned())
         }
         AgentEvent::ToolSkipped { tool, reason, .. } => (BAD, format!("  ← {tool} was not run: {reason}")),
-        AgentEvent::Retry { delay_ms, reason, .. } => {
-            (DIM, format!("{reason}; retrying in {}", time(Duration::from_millis(*delay_ms))))
-        }
-        AgentEvent::ModelFallback { from, to, reason, .. } => {
-            (BAD, format!("{from} failed: {reason}; calling {to}"))
-        }
-        AgentEvent::ReasoningDropped { reason, .. } => {
-            (DIM, format!("reasoning of earlier answers is left out: {reason}"))
-        }
-        AgentEvent::AttemptDiscarded { .. } => {
-            (BAD, "the response was aborted, and its text so far is discarded".to_owned())
-        }
-        AgentEvent::Spilled { path, .. } => (DIM, format!("    the whole result is in {path}")),
-        AgentEvent::SpillFailed { reason, .. } => {
-            (BAD, format!("    the rest of the result is lost: {reason}"))
-        }
-        AgentEvent::FilesChanged(changes) => (DIM, format!("    {}", listed(changes).join("\n    "))),
-        AgentEvent::SnapshotFailed { reason } => {
-            (BAD, format!("    files that tools change cannot be restored later: {reason}"))
-        }
+        AgentEvent::FilesChanged(changes) => (DIM, format!("    {}", changed_files(changes).join("\n    "))),
         AgentEvent::Steered { text, .. } => (DIM, format!("message during the turn: {text}")),
-        AgentEvent::TruncatedAnswer {} => (BAD, "the response reached the model's output limit".to_owned()),
-        AgentEvent::TextCalls { n, .. } => (DIM, format!("the text contained {}", count(*n, "tool call"))),
-        AgentEvent::Compacted { before, after, over, .. } => (DIM, shortened(*before, *after, *over)),
-        AgentEvent::CompactionPaused {} => {
-            (DIM, "compaction is disabled for this turn, because summaries are not shorter".to_owned())
+        _ => {
+            let Notice { level, text, of_call, .. } = notice(event)?;
+            let style = if level == Level::Info { DIM } else { BAD };
+            (style, if of_call { format!("    {text}") } else { text })
         }
-        AgentEvent::BudgetWarning { budget, percent } => {
-            (BAD, format!("{percent} % of the turn's budget is used ({budget})"))
-        }
-        AgentEvent::ToolRepaired { from, to, .. } => {
-            (DIM, format!("  the model wrote `{from}` and means {to}"))
-        }
-        AgentEvent::ArgsRepaired { tool, .. } => (DIM, format!("  repaired the arguments of {tool}")),
-        AgentEvent::Loop { tool, .. } => (BAD, format!("the model repeats itself with {tool}")),
-        AgentEvent::Retrieved { memories, passages, .. } => {
-            (DIM, format!("retrieved memories: {memories}, passages: {passages}"))
-        }
-        AgentEvent::RetrievalFailed { source, reason } => {
-            (BAD, format!("{source} could not be searched: {reason}"))
-        }
-        AgentEvent::TurnNotRecorded { reason } => (BAD, format!("the turn could not be recorded: {reason}")),
-        AgentEvent::MemoryStored {} => (DIM, "stored a memory; see `superstep memory list`".to_owned()),
-        AgentEvent::MemoryFailed { reason } => (BAD, format!("the memory failed: {reason}")),
-        _ => return None,
     })
 }
 
@@ -357,11 +321,6 @@ impl<W> Drop for Human<W> {
             spinner.finish_and_clear();
         }
     }
-}
-
-fn shortened(before: u64, after: u64, over: u64) -> String {
-    let excess = if over > 0 { format!(", still {over} too many") } else { String::new() };
-    format!("the conversation was shortened for the model: {before} → {after} tokens{excess}")
 }
 
 fn time(took: Duration) -> String {
@@ -469,15 +428,6 @@ mod tests {
             "I look.\nIt is 42.\n"
         );
         assert_eq!(all(&[&visit("I look."), &empty], "The reply"), "I look.\nThe reply\n");
-    }
-
-    #[test]
-    fn a_request_that_is_still_too_long_is_reported() {
-        assert_eq!(shortened(9, 5, 0), "the conversation was shortened for the model: 9 → 5 tokens");
-        assert_eq!(
-            shortened(9, 5, 1),
-            "the conversation was shortened for the model: 9 → 5 tokens, still 1 too many"
-        );
     }
 
     #[test]

@@ -4,7 +4,6 @@
 
 pub(crate) mod cost;
 pub(crate) mod exit;
-pub(crate) mod files;
 pub(crate) mod human;
 pub(crate) mod json;
 pub(crate) mod log;

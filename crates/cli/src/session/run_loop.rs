@@ -31,8 +31,8 @@ use crate::{
     session::{approve::Approve, signals},
 };
 
-pub(crate) struct AgentRun<'a> {
-    pub(crate) setup: Setup<'a>,
+pub(crate) struct AgentRun {
+    pub(crate) setup: Setup,
     pub(crate) json: bool,
     /// Prints only the reply and errors.
     pub(crate) quiet: bool,
@@ -40,7 +40,7 @@ pub(crate) struct AgentRun<'a> {
     pub(crate) is_fresh: bool,
 }
 
-impl AgentRun<'_> {
+impl AgentRun {
     pub(crate) fn output(&self) -> Box<dyn Output> {
         let out = io::stdout();
         if self.json {
@@ -186,7 +186,7 @@ impl AgentRun<'_> {
             }
             (AgentOutcome::AwaitingApproval, _) => {
                 let flags = &self.setup.choice.repeated_flags;
-                print_note(&waits(self.setup.location, self.setup.thread.as_str(), waiting, flags));
+                print_note(&waits(&self.setup.location, self.setup.thread.as_str(), waiting, flags));
             }
             (outcome, Ok(())) => {
                 let more = self.command("run", &["--thread", self.setup.thread.as_str()]);

@@ -47,7 +47,8 @@ pub async fn find(list: Option<&str>) -> Result<Vec<Local>, String> {
     let Ok(client) = client_builder() else { return Ok(Vec::new()) };
     let client = client.no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(PATIENCE);
     let Ok(client) = client.build() else { return Ok(Vec::new()) };
-    let asked = servers.into_iter().map(|(name, url)| ask(&client, name, url));
+    // Collected, so that the future is `Send`: a stream of the closure would not be (rust-lang/rust#102211).
+    let asked: Vec<_> = servers.into_iter().map(|(name, url)| ask(&client, name, url)).collect();
     let answers: Vec<_> = stream::iter(asked).buffered(8).collect().await;
     Ok(answers.into_iter().flatten().collect())
 }

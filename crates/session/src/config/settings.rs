@@ -10,14 +10,16 @@
 //!
 //! Start at [`Settings`].
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use superstep::{
     CheckpointId, Checkpointer, History, RunOptions, ThreadId,
+    agent::config::PermissionRule,
     checkpoint::{CheckpointError, CheckpointMeta, Source},
     llm::ApiKey,
+    mcp::McpConfig,
 };
 
 use crate::{
@@ -59,7 +61,7 @@ pub struct Settings<C = Configuration> {
 pub type StoredSettings = Settings<Map<String, Value>>;
 
 /// The settings that a command names, and what no thread stores.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Given {
     pub settings: Settings,
     /// A configuration file, which replaces the configuration of the thread.
@@ -67,6 +69,10 @@ pub struct Given {
     pub key: Option<ApiKey>,
     /// Runs calls that require approval, as if a rule allowed them.
     pub approves_all: bool,
+    /// Rules besides those of the configuration, which no thread stores.
+    pub rules: Vec<PermissionRule>,
+    /// MCP servers besides those of the configuration, which no thread stores. A turn runs without those that fail.
+    pub servers: BTreeMap<String, McpConfig>,
 }
 
 impl Given {

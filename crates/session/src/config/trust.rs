@@ -94,9 +94,22 @@ struct Record {
     /// The newest checkpoint after the user's last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     anchor: Option<Anchor>,
+    /// The session that a shell created, which may have no turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    created: Option<Created>,
     /// `true` if the anchor is of another file that had this name.
     #[serde(skip)]
     is_of_other_file: bool,
+}
+
+/// The creation of a session. A promise.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Created {
+    /// UTC milliseconds.
+    pub at_ms: i64,
+    /// The folder of the tools.
+    pub cwd: PathBuf,
 }
 
 impl Record {
@@ -301,6 +314,19 @@ impl Decided {
         }
     }
 
+    /// Records that the user created a session with this thread.
+    ///
+    /// # Errors
+    /// It cannot be stored.
+    pub fn record_session(&self, created: Created) -> Result<(), SessionError> {
+        self.store(|record| record.created = Some(created))
+    }
+
+    /// Returns the creation of the session with this thread, if a shell created it.
+    pub fn session(&self) -> Option<Created> {
+        self.record().created.clone()
+    }
+
     /// Returns whether the thread is from a file, and the user has not trusted it since.
     pub(crate) fn is_imported(&self) -> bool {
         self.record().imported
@@ -350,7 +376,17 @@ impl Decided {
     }
 
     /// Returns the threads of a database with such a checkpoint, by name.
-    pub(crate) fn anchored(database: &Db) -> Result<Vec<ThreadId>, SessionError> {
+    pub(super) fn anchored(database: &Db) -> Result<Vec<ThreadId>, SessionError> {
+        Self::recorded(database, |record| record.anchor.map(|_| ThreadId::from(record.thread)))
+    }
+
+    /// Returns the sessions of a database that shells created, by thread.
+    pub fn sessions(database: &Db) -> Result<Vec<(ThreadId, Created)>, SessionError> {
+        Self::recorded(database, |record| Some((record.thread.into(), record.created?)))
+    }
+
+    /// Returns what the records about a database have, in order.
+    fn recorded<T: Ord>(database: &Db, found: impl Fn(Record) -> Option<T>) -> Result<Vec<T>, SessionError> {
         let (Some((database, _)), Some(folder)) = (place_of(database)?, state_folder::folder()) else {
             return Ok(Vec::new());
         };
@@ -364,8 +400,7 @@ impl Decided {
         {
             // A file that cannot be read is an error of its own thread.
             let record = fs::read(place).ok().and_then(|text| serde_json::from_slice::<Record>(&text).ok());
-            let record = record.filter(|record| record.database == database && record.anchor.is_some());
-            threads.extend(record.map(|record| ThreadId::from(record.thread)));
+            threads.extend(record.filter(|record| record.database == database).and_then(&found));
         }
         threads.sort_unstable();
         Ok(threads)

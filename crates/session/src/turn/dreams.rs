@@ -12,7 +12,7 @@ use superstep::{
 };
 
 /// Dreams after a turn, if due; returns what there is to report. A failure does not affect the turn.
-pub async fn after_turn(setup: &Setup<'_>) -> Option<String> {
+pub async fn after_turn(setup: &Setup) -> Option<String> {
     let (Some(dreams), Some(user)) = (&setup.dreams, &setup.settings.user) else { return None };
     if setup.choice.name == OFFLINE {
         return None;
@@ -26,12 +26,7 @@ pub async fn after_turn(setup: &Setup<'_>) -> Option<String> {
 }
 
 /// Dreams until it ends, or the setup's run is cancelled.
-pub async fn run(
-    setup: &Setup<'_>,
-    dreams: &Dreams,
-    user: &str,
-    now: bool,
-) -> Result<DreamResult, SessionError> {
+pub async fn run(setup: &Setup, dreams: &Dreams, user: &str, now: bool) -> Result<DreamResult, SessionError> {
     let options = setup.dream_options(user)?;
     let dreamt =
         if now { dreams.dream_now(user, options).await } else { dreams.dream_if_due(user, options).await };

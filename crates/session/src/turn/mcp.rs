@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::future::join_all;
-use superstep::mcp::{self, McpConfig, McpServer};
+use superstep::mcp::{self, McpConfig, McpError, McpServer};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -59,12 +59,8 @@ pub async fn connect(
     if servers.is_empty() {
         return Ok(Vec::new());
     }
-    let connecting = servers.into_iter().map(async |(name, mut config)| {
-        if let mcp::Endpoint::Program { cwd, .. } = &mut config.endpoint {
-            *cwd = Some(folder.join(cwd.take().unwrap_or_default()));
-        }
-        McpServer::connect(name, config).await.map(Arc::new)
-    });
+    let connecting: Vec<_> =
+        servers.into_iter().map(|(name, config)| connect_one(name, config, folder)).collect();
     let connected = tokio::select! {
         connected = join_all(connecting) => connected,
         () = stop.cancelled() => {
@@ -81,6 +77,13 @@ pub async fn connect(
     let Some(error) = failure else { return Ok(servers) };
     close(&servers).await;
     Err(SessionError::caused(ErrorKind::Failed, &error))
+}
+
+async fn connect_one(name: String, mut config: McpConfig, folder: &Path) -> Result<Arc<McpServer>, McpError> {
+    if let mcp::Endpoint::Program { cwd, .. } = &mut config.endpoint {
+        *cwd = Some(folder.join(cwd.take().unwrap_or_default()));
+    }
+    McpServer::connect(name, config).await.map(Arc::new)
 }
 
 /// Shuts servers down, which may take seconds.

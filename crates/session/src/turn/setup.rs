@@ -28,7 +28,7 @@ use crate::{
 
 pub enum Purpose {
     /// A turn, optionally from this checkpoint.
-    Turn { from: Option<CheckpointId> },
+    Turn { from: Option<CheckpointId>, servers: Arc<mcp::Pool> },
     /// A dream, whose agent has tools and a thread of its own.
     Dream,
     /// A replay; whether models are called, whether tools run, which server tools are used, and the checkpoint whose settings
@@ -43,8 +43,8 @@ pub enum Purpose {
 }
 
 /// Everything that a run needs.
-pub struct Setup<'a> {
-    pub location: &'a Location,
+pub struct Setup {
+    pub location: Arc<Location>,
     pub thread: ThreadId,
     /// The settings of the run, as the thread stores them.
     pub settings: Settings,
@@ -57,12 +57,14 @@ pub struct Setup<'a> {
     pub agent: Agent,
     pub cancel: CancellationToken,
     pub has_schema: bool,
+    /// The context window of the model in tokens, if it is known.
+    pub window: Option<u64>,
     cwd: PathBuf,
     /// The folder of the thread's last turn, if its database may contain threads of many folders.
     last_cwd: Option<String>,
 }
 
-impl<'a> Setup<'a> {
+impl Setup {
     /// Rejects resuming a turn in another folder than it began in, because the questions applied to that one.
     pub fn check_folder(&self) -> Result<(), SessionError> {
         match &self.last_cwd {
@@ -79,7 +81,7 @@ impl<'a> Setup<'a> {
     /// Returns the reason why the dreams of this user in the database cannot be resumed: their thread is not trusted, and its
     /// calls would edit the user's memory.
     pub async fn foreign_dreams(&self, user: &str) -> Result<Option<String>, SessionError> {
-        steps::foreign_dreams(self.location, &*self.store, user).await
+        steps::foreign_dreams(&self.location, &*self.store, user).await
     }
 
     /// Returns the model and the configuration as a thread stores them.

@@ -53,7 +53,7 @@ async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, 
     let ReplayedArgs { target, all, review: reviews, accept, from, to, strict } = cases;
     let DatabaseArgs { location, json } = database;
     let given = Given::from(TurnArgs { agent, no_memory, ..TurnArgs::default() });
-    let location = location.locate(AGENT)?;
+    let location = Arc::new(location.locate(AGENT)?);
     let (from, to) = (from.map(CheckpointId), to.map(CheckpointId));
     let turns = &Turns {
         location: &location,

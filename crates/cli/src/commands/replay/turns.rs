@@ -35,7 +35,7 @@ const TOOLS: &str = "tools";
 /// The part of a thread to replay, and how.
 #[derive(Clone)]
 pub(super) struct Turns<'a> {
-    pub(super) location: &'a Location,
+    pub(super) location: &'a Arc<Location>,
     /// The flags, which apply to all turns.
     pub(super) given: &'a Given,
     pub(super) from: Option<CheckpointId>,
@@ -217,7 +217,7 @@ impl Turns<'_> {
         store: &Arc<dyn Checkpointer>,
         thread: &ThreadId,
         section: &Section,
-    ) -> Result<Setup<'_>, SessionError> {
+    ) -> Result<Setup, SessionError> {
         let tools = if self.current_tools { ReplayTools::Current } else { ReplayTools::Recorded };
         let purpose = Purpose::Replay {
             calls_model: self.live_model,
@@ -228,9 +228,16 @@ impl Turns<'_> {
         };
         let mut notes = Vec::new();
         let (cancel, _watch) = signals::watching();
-        let setup =
-            Setup::new(self.location, store.clone(), thread.clone(), purpose, self.given, &mut notes, cancel)
-                .await;
+        let setup = Setup::new(
+            self.location.clone(),
+            store.clone(),
+            thread.clone(),
+            purpose,
+            self.given,
+            &mut notes,
+            cancel,
+        )
+        .await;
         print_new(notes, false);
         setup
     }
@@ -264,7 +271,7 @@ impl Turns<'_> {
     }
 }
 
-fn replay(setup: &Setup<'_>, thread: &ThreadId, section: &Section) -> Replay<AgentState> {
+fn replay(setup: &Setup, thread: &ThreadId, section: &Section) -> Replay<AgentState> {
     let mut replay = setup.agent.graph().thread(thread).replay();
     if let Some(from) = section.from {
         replay = replay.from(from);

@@ -3,6 +3,7 @@
 //! Start at [`Setup::new`].
 
 use std::{
+    collections::BTreeMap,
     fmt::Display,
     path::{Path, PathBuf},
     sync::Arc,
@@ -30,16 +31,16 @@ use crate::{
         settings::{Given, Settings, StoredSettings},
         trust::{Decided, Replayed},
     },
-    error::{SessionError, kind_of},
+    error::{ErrorKind, SessionError, kind_of},
     offline::planner::OFFLINE,
     text::printable_line,
-    turn::{dream_thread, mcp, randomness::seeded_rng, results, snapshots, tools},
+    turn::{dream_thread, randomness::seeded_rng, results, snapshots, tools},
 };
 
-impl<'a> Setup<'a> {
+impl Setup {
     /// Sets a run up. The notes are for the user, even if it fails. `cancel` stops the set-up, and later the run.
     pub async fn new(
-        location: &'a Location,
+        location: Arc<Location>,
         store: Arc<dyn Checkpointer>,
         thread: ThreadId,
         purpose: Purpose,
@@ -47,7 +48,7 @@ impl<'a> Setup<'a> {
         notes: &mut Vec<Note>,
         cancel: CancellationToken,
     ) -> Result<Self, SessionError> {
-        let steps = Steps { location, thread: &thread, purpose: &purpose, given, cancel: &cancel };
+        let steps = Steps { location: &location, thread: &thread, purpose: &purpose, given, cancel: &cancel };
         let (stored, decided) = steps.stored(&*store).await?;
         let cwd = steps.folder(&stored)?;
         let last_cwd = stored.cwd.clone().filter(|_| location.has_own_db());
@@ -60,8 +61,10 @@ impl<'a> Setup<'a> {
         let user = given.settings.user.clone().or(stored.user.clone());
         let user = user.or_else(|| config.memory.on().map(|memory| memory.user().to_owned()));
         let mut choice = steps.choice(&stored, &config).await?;
-        let react = config.react(choice.name == OFFLINE).map_err(|wrong| steps.misfit(&wrong))?;
-        let servers = steps.servers(&config, &cwd, &mut choice).await?;
+        let mut react = config.react(choice.name == OFFLINE).map_err(|wrong| steps.misfit(&wrong))?;
+        react.permissions.extend(given.rules.iter().cloned());
+        let window = react.context.window;
+        let servers = steps.servers(&config, &cwd, &mut choice, notes).await?;
         let tools = steps.tools(&config, &react, &cwd, &servers)?;
         let store = if steps.writes() { location.reopen(store, config.db.options())? } else { store };
 
@@ -93,6 +96,7 @@ impl<'a> Setup<'a> {
             agent,
             cancel,
             has_schema,
+            window,
             cwd,
             last_cwd,
         })
@@ -126,7 +130,7 @@ impl Steps<'_> {
             dream_thread::refuse(self.location, self.thread)?;
         }
         match self.purpose {
-            Purpose::Turn { from } => self.location.remembered(store, self.thread, *from).await,
+            Purpose::Turn { from, .. } => self.location.remembered(store, self.thread, *from).await,
             Purpose::Replay { at: Some(at), .. } => {
                 self.location.remembered_at(store, self.thread, *at).await
             }
@@ -229,21 +233,31 @@ impl Steps<'_> {
         config: &Configuration,
         cwd: &Path,
         choice: &mut Choice,
+        notes: &mut Vec<Note>,
     ) -> Result<Vec<Arc<McpServer>>, SessionError> {
-        if matches!(self.purpose, Purpose::Dream) {
+        let (Purpose::Turn { servers: pool, .. } | Purpose::Replay { servers: pool, .. }) = self.purpose
+        else {
             return Ok(Vec::new());
-        }
+        };
         let servers = config.wanted_servers().map_err(SessionError::usage)?;
-        match &self.given.file {
-            _ if servers.is_empty() => {}
-            Some(file) => repeat_config(&mut choice.repeated_flags, file),
-            None if !self.is_recorded() => return Err(self.unnamed("an MCP server, which is not started")),
-            None => return Ok(Vec::new()),
+        let mut connected = match &self.given.file {
+            _ if servers.is_empty() => Vec::new(),
+            None if self.is_recorded() => Vec::new(),
+            None => return Err(self.unnamed("an MCP server, which is not started")),
+            Some(file) => {
+                repeat_config(&mut choice.repeated_flags, file);
+                pool.connect(servers, cwd, self.cancel).await?
+            }
+        };
+        for (name, config) in &self.given.servers {
+            let one = BTreeMap::from([(name.clone(), config.clone())]);
+            match pool.connect(one, cwd, self.cancel).await {
+                Ok(servers) => connected.extend(servers),
+                Err(error) if error.kind == ErrorKind::Interrupted => return Err(error),
+                Err(error) => notes.push(Note::always(error.message)),
+            }
         }
-        match self.purpose {
-            Purpose::Replay { servers: pool, .. } => pool.connect(servers, cwd, self.cancel).await,
-            _ => mcp::connect(servers, cwd, self.cancel).await,
-        }
+        Ok(connected)
     }
 
     /// Returns the chosen tools of the folder.

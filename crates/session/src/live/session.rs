@@ -1,0 +1,471 @@
+//! A session: a thread and the turns that shells begin on it.
+//!
+//! Start at [`Session`].
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use superstep::{
+    CheckpointId, Checkpointer, OnExisting, OnUnfinished, Thread, ThreadId,
+    agent::{AgentState, Approval, SteerError, steer},
+    tools::Restored,
+};
+use tokio::sync::{mpsc, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    config::{location::Location, settings::Given},
+    error::{ErrorKind, SessionError},
+    live::{
+        calls::Calls,
+        event::{Queued, SessionEvent, TurnId},
+        log::{EventLog, Events, Since},
+        mode::Mode,
+        sessions::NewSession,
+        transcript::transcript,
+        turn,
+    },
+    turn::{mcp, revert::Revert, stored_graph::graph, waiting::Waiting},
+};
+
+/// A message of the user, and how it begins a turn.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    /// The text.
+    pub text: String,
+    /// The checkpoint to continue from; `None` for the newest one.
+    pub from: Option<CheckpointId>,
+    /// What happens to an unfinished turn.
+    pub on_unfinished: OnUnfinished,
+    /// What happens to a thread that exists.
+    pub on_existing: OnExisting,
+}
+
+impl Prompt {
+    /// Creates a prompt that replaces an unfinished turn.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            from: None,
+            on_unfinished: OnUnfinished::Discard,
+            on_existing: OnExisting::Accept,
+        }
+    }
+}
+
+/// What a prompt does if a turn is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnBusy {
+    /// It is an error.
+    Refuse,
+    /// It begins a turn after the present one, and those that wait.
+    Queue,
+    /// It cancels the present turn, and begins the next one.
+    Replace,
+}
+
+/// A call that waits for a decision.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The id of the question, unique in the thread.
+    pub id: String,
+    /// The key of the call.
+    pub key: String,
+    /// The call and its question.
+    pub waiting: Waiting,
+}
+
+/// A change of the settings of the next turn.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// The mode, which also decides the next question of a running turn.
+    Mode(Mode),
+    /// The model.
+    Model(String),
+    /// The preset.
+    Preset(String),
+}
+
+/// The settings of the next turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SettingsView {
+    /// The mode.
+    pub mode: Mode,
+    /// The model; `None` for that of the folder or the thread.
+    pub model: Option<String>,
+    /// The preset; `None` for that of the folder or the thread.
+    pub preset: Option<String>,
+}
+
+/// A thread and the turns that shells begin on it, one at a time. A clone is another handle of the same session.
+#[derive(Clone)]
+pub struct Session(pub(super) Arc<Shared>);
+
+pub(super) struct Shared {
+    pub(super) location: Arc<Location>,
+    pub(super) store: Arc<dyn Checkpointer>,
+    pub(super) thread: ThreadId,
+    /// The MCP servers, which outlive a turn.
+    pub(super) servers: Arc<mcp::Pool>,
+    pub(super) log: EventLog,
+    /// A change also decides open questions.
+    pub(super) mode: watch::Sender<Mode>,
+    state: Mutex<State>,
+    tasks: TaskTracker,
+}
+
+struct State {
+    given: Given,
+    running: Option<Running>,
+    queue: VecDeque<Job>,
+    last: TurnId,
+    calls: Calls,
+    is_closed: bool,
+}
+
+/// The turn under way.
+struct Running {
+    cancel: CancellationToken,
+    questions: Vec<Question>,
+    /// The decisions of shells.
+    answers: mpsc::UnboundedSender<(String, Approval)>,
+}
+
+/// A turn to run.
+pub(super) struct Job {
+    pub(super) turn: TurnId,
+    /// `None` continues an unfinished turn.
+    pub(super) prompt: Option<Prompt>,
+    pub(super) cancel: CancellationToken,
+    /// The decisions of shells.
+    pub(super) answers: mpsc::UnboundedReceiver<(String, Approval)>,
+    sender: mpsc::UnboundedSender<(String, Approval)>,
+}
+
+impl Job {
+    fn new(turn: TurnId, prompt: Option<Prompt>) -> Self {
+        let (sender, answers) = mpsc::unbounded_channel();
+        Self { turn, prompt, cancel: CancellationToken::new(), answers, sender }
+    }
+}
+
+impl Session {
+    pub(super) fn new(
+        location: Arc<Location>,
+        store: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+        given: Given,
+        mode: Mode,
+    ) -> Self {
+        let state = State {
+            given,
+            running: None,
+            queue: VecDeque::new(),
+            last: 0,
+            calls: Calls::default(),
+            is_closed: false,
+        };
+        Self(Arc::new(Shared {
+            location,
+            store,
+            thread,
+            servers: Arc::default(),
+            log: EventLog::new(),
+            mode: watch::Sender::new(mode),
+            state: Mutex::new(state),
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    /// The thread.
+    pub fn thread(&self) -> &ThreadId {
+        &self.0.thread
+    }
+
+    /// The folder and the database.
+    pub fn location(&self) -> &Location {
+        &self.0.location
+    }
+
+    /// Returns the events from `since` on.
+    pub fn subscribe(&self, since: Since) -> Events {
+        self.0.log.subscribe(since)
+    }
+
+    /// Begins a turn with a message, or does what `busy` says. A [`cancel`](Self::cancel) after it finds the turn. Must be called in
+    /// a tokio runtime.
+    ///
+    /// # Errors
+    /// A turn is under way and `busy` is [`Refuse`](OnBusy::Refuse), or the session is closed.
+    pub fn prompt(&self, prompt: Prompt, busy: OnBusy) -> Result<TurnId, SessionError> {
+        self.begin(Some(prompt), busy)
+    }
+
+    /// Continues an unfinished turn: its calls that wait are asked about again.
+    ///
+    /// # Errors
+    /// A turn is under way, or the session is closed.
+    pub fn proceed(&self) -> Result<TurnId, SessionError> {
+        self.begin(None, OnBusy::Refuse)
+    }
+
+    fn begin(&self, prompt: Option<Prompt>, busy: OnBusy) -> Result<TurnId, SessionError> {
+        let mut state = self.0.state();
+        if state.is_closed {
+            return Err(SessionError::new(ErrorKind::Thread, "the session is closed"));
+        }
+        state.last += 1;
+        let job = Job::new(state.last, prompt);
+        let turn = job.turn;
+        match (&state.running, busy) {
+            (None, _) => {
+                state.running = Some(Running::of(&job));
+                drop(state);
+                self.0.tasks.spawn(turn::turns(self.0.clone(), job));
+            }
+            (Some(_), OnBusy::Refuse) => {
+                state.last -= 1;
+                let thread = &self.0.thread;
+                return Err(SessionError::new(
+                    ErrorKind::Thread,
+                    format!(
+                        "a turn of thread `{thread}` is under way; cancel it, or send the message into it"
+                    ),
+                ));
+            }
+            (Some(_), OnBusy::Queue) => {
+                state.queue.push_back(job);
+                self.0.log.push(state.queued());
+            }
+            (Some(running), OnBusy::Replace) => {
+                running.cancel.cancel();
+                state.queue.push_front(job);
+                self.0.log.push(state.queued());
+            }
+        }
+        Ok(turn)
+    }
+
+    /// Sends a message into the running turn, which has it before its next call of the model. Returns its number.
+    ///
+    /// # Errors
+    /// No turn is under way: begin one with the message.
+    pub async fn steer(&self, text: &str) -> Result<u64, SessionError> {
+        match steer(&self.0.graph_thread()?, text).await {
+            Ok(number) => Ok(number),
+            Err(SteerError::Run(error)) => Err(error.into()),
+            Err(error) => Err(SessionError::caused(ErrorKind::Thread, &error)),
+        }
+    }
+
+    /// Returns the messages that wait for the end of the turn.
+    pub fn queued(&self) -> Vec<Queued> {
+        let SessionEvent::Queue(queue) = self.0.state().queued() else { unreachable!("a queue is a queue") };
+        queue
+    }
+
+    /// Removes a message that waits, and returns it.
+    pub fn unqueue(&self, turn: TurnId) -> Option<Prompt> {
+        let mut state = self.0.state();
+        let at = state.queue.iter().position(|job| job.turn == turn)?;
+        let job = state.queue.remove(at)?;
+        self.0.log.push(state.queued());
+        job.prompt
+    }
+
+    /// Returns whether a turn is under way.
+    pub fn is_running(&self) -> bool {
+        self.0.state().running.is_some()
+    }
+
+    /// Cancels the turn under way. Returns whether there was one; the next turn is not affected.
+    pub fn cancel(&self) -> bool {
+        let state = self.0.state();
+        state.running.iter().for_each(|running| running.cancel.cancel());
+        state.running.is_some()
+    }
+
+    /// Returns the calls that wait for a decision now.
+    pub fn questions(&self) -> Vec<Question> {
+        self.0.state().running.as_ref().map(|running| running.questions.clone()).unwrap_or_default()
+    }
+
+    /// Decides calls that wait. The turn continues when all are decided.
+    ///
+    /// # Errors
+    /// No such question is open. The others are decided.
+    pub fn answer(&self, answers: impl IntoIterator<Item = (String, Approval)>) -> Result<(), SessionError> {
+        let state = self.0.state();
+        let mut unknown = Vec::new();
+        for (id, approval) in answers {
+            let running = state.running.as_ref();
+            match running.filter(|running| running.questions.iter().any(|question| question.id == id)) {
+                Some(running) => drop(running.answers.send((id, approval))),
+                None => unknown.push(format!("`{id}`")),
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let what = format!("no call waits for a decision by this id: {}", unknown.join(", "));
+        Err(SessionError::new(ErrorKind::Invalid, what))
+    }
+
+    /// Returns the settings of the next turn.
+    pub fn settings(&self) -> SettingsView {
+        self.0.view(&self.0.state())
+    }
+
+    /// Changes the settings of the next turn.
+    pub fn set(&self, change: Change) -> SettingsView {
+        let mut state = self.0.state();
+        match change {
+            Change::Mode(mode) => drop(self.0.mode.send_replace(mode)),
+            Change::Model(model) => state.given.settings.model = Some(model),
+            Change::Preset(preset) => state.given.settings.config.preset = Some(preset),
+        }
+        let view = self.0.view(&state);
+        self.0.log.push(SessionEvent::Settings(view.clone()));
+        view
+    }
+
+    pub(super) fn configure(&self, new: NewSession) {
+        let NewSession { mode, servers } = new;
+        self.0.state().given.servers = servers;
+        self.0.mode.send_replace(mode);
+    }
+
+    /// Returns the state of the thread; `None` before its first turn.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn state(&self) -> Result<Option<Arc<AgentState>>, SessionError> {
+        let state = self.0.graph_thread()?.state().await?;
+        Ok(state.exists().then(|| Arc::new(state.values)))
+    }
+
+    /// Returns the stored conversation: messages, and each call once, with its result.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn transcript(&self) -> Result<Vec<SessionEvent>, SessionError> {
+        let Some(stored) = self.state().await? else { return Ok(Vec::new()) };
+        let mut calls = Calls::default();
+        let events = transcript(stored.messages.iter(), &mut calls);
+        let mut state = self.0.state();
+        // The turn under way has them already.
+        if state.running.is_none() {
+            state.calls = calls;
+        }
+        Ok(events)
+    }
+
+    /// Restores the files that tools changed since a checkpoint.
+    ///
+    /// # Errors
+    /// A turn is under way; there is nothing to restore; or, without `force`, the files have changed since.
+    pub async fn revert(&self, to: CheckpointId, force: bool) -> Result<Restored, SessionError> {
+        if self.is_running() {
+            return Err(SessionError::new(
+                ErrorKind::Thread,
+                "a turn is under way, whose tools change files; cancel it first",
+            ));
+        }
+        let Shared { location, store, thread, .. } = &*self.0;
+        Revert::new(location, store.clone(), thread, force).await?.to(to).await
+    }
+
+    /// Cancels the turn, waits for its end, and shuts the MCP servers down.
+    pub async fn close(&self) {
+        self.0.stop();
+        self.ended().await;
+        self.0.servers.close().await;
+        self.0.log.close();
+    }
+
+    /// Waits until no turn and no dream is under way.
+    pub async fn ended(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+        self.0.tasks.reopen();
+    }
+}
+
+impl State {
+    fn queued(&self) -> SessionEvent {
+        let queued = self.queue.iter().map(|job| Queued {
+            turn: job.turn,
+            text: job.prompt.as_ref().map_or_else(String::new, |prompt| prompt.text.clone()),
+        });
+        SessionEvent::Queue(queued.collect())
+    }
+}
+
+impl Running {
+    fn of(job: &Job) -> Self {
+        Self { cancel: job.cancel.clone(), questions: Vec::new(), answers: job.sender.clone() }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn graph_thread(&self) -> Result<Thread<AgentState>, SessionError> {
+        Ok(graph()?.with_checkpointer(self.store.clone()).thread(&self.thread))
+    }
+
+    pub(super) fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    fn view(&self, state: &State) -> SettingsView {
+        SettingsView {
+            mode: *self.mode.borrow(),
+            model: state.given.settings.model.clone(),
+            preset: state.given.settings.config.preset.clone(),
+        }
+    }
+
+    /// Returns what a turn that begins now is given.
+    pub(super) fn given(&self) -> Given {
+        let mut given = self.state().given.clone();
+        given.rules.extend(self.mode.borrow().rules());
+        given
+    }
+
+    pub(super) fn take_calls(&self) -> Calls {
+        std::mem::take(&mut self.state().calls)
+    }
+
+    /// Opens questions, or closes all of them.
+    pub(super) fn ask(&self, questions: Vec<Question>) {
+        if let Some(running) = &mut self.state().running {
+            running.questions = questions;
+        }
+    }
+
+    /// Begins no further turn, and cancels that under way.
+    fn stop(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        state.queue.clear();
+        state.running.iter().for_each(|running| running.cancel.cancel());
+    }
+
+    /// Ends a turn: `end` is its last event. Returns the next one.
+    pub(super) fn end(&self, calls: Calls, end: SessionEvent) -> Option<Job> {
+        let mut state = self.state();
+        state.calls = calls;
+        let next = state.queue.pop_front();
+        state.running = next.as_ref().map(Running::of);
+        self.log.push(end);
+        if next.is_some() {
+            self.log.push(state.queued());
+        }
+        next
+    }
+}

@@ -1,0 +1,284 @@
+//! The sessions of a process.
+//!
+//! Start at [`Sessions`].
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::{Path, PathBuf},
+    slice,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use superstep::{
+    CheckpointId, Checkpointer, ThreadId,
+    agent::AgentState,
+    clock::{Clock as _, SystemClock},
+    llm::Role,
+    mcp::McpConfig,
+    memory::Dreams,
+};
+
+use crate::{
+    config::{
+        location::Location,
+        names::DbName,
+        settings::Given,
+        trust::{Created, Decided},
+    },
+    error::SessionError,
+    live::{mode::Mode, session::Session},
+    text::brief,
+    turn::{dream_thread, randomness::fresh_thread, stored_graph::graph, threads},
+};
+
+/// Maximum number of characters of a title.
+const MAX_TITLE: usize = 80;
+
+/// The sessions of a process. A clone is another handle of the same ones.
+#[derive(Clone)]
+pub struct Sessions(Arc<Shared>);
+
+struct Shared {
+    program: String,
+    db: Option<DbName>,
+    given: Given,
+    live: Mutex<HashMap<ThreadId, Session>>,
+}
+
+/// What a shell gives a session.
+#[derive(Clone, Debug, Default)]
+pub struct NewSession {
+    /// The mode.
+    pub mode: Mode,
+    /// MCP servers besides those of the configuration. A turn runs without those that fail.
+    pub servers: BTreeMap<String, McpConfig>,
+}
+
+/// A session as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// The thread.
+    pub thread: ThreadId,
+    /// The folder of its tools.
+    pub folder: PathBuf,
+    /// The first line of the first message; `None` before it.
+    pub title: Option<String>,
+    /// The time of its newest checkpoint, or of its creation, in UTC milliseconds.
+    pub updated_ms: i64,
+}
+
+impl Sessions {
+    /// Creates the sessions of a program, which suggested commands name. `db` is the database [default: that of each folder], and
+    /// `given` are the settings of new turns.
+    pub fn new(program: impl Into<String>, db: Option<DbName>, given: Given) -> Self {
+        Self(Arc::new(Shared { program: program.into(), db, given, live: Mutex::default() }))
+    }
+
+    /// Returns the location of a folder's sessions.
+    ///
+    /// # Errors
+    /// The folder is missing, or the database has no valid name.
+    pub fn location(&self, folder: &Path) -> Result<Location, SessionError> {
+        Location::new(&self.0.program, self.0.db.clone(), Some(folder.to_owned()))
+    }
+
+    /// Creates a session with a new thread, which the state folder of the user records.
+    ///
+    /// # Errors
+    /// The folder or its database cannot be used.
+    pub async fn create(&self, folder: &Path, new: NewSession) -> Result<Session, SessionError> {
+        let location = Arc::new(self.location(folder)?);
+        let store = location.open()?;
+        let thread = fresh_thread(&*store).await?;
+        let created = Created { at_ms: SystemClock.now_ms(), cwd: location.cwd().to_owned() };
+        location.decided(&thread)?.record_session(created)?;
+        Ok(self.start(location, store, thread, new))
+    }
+
+    /// Opens the session of a thread, which may be one without a turn. A live one is the same session, with these settings.
+    ///
+    /// # Errors
+    /// There is no such thread, it is that of a dream, or its database cannot be used.
+    pub async fn open(
+        &self,
+        folder: &Path,
+        thread: &ThreadId,
+        new: NewSession,
+    ) -> Result<Session, SessionError> {
+        let location = Arc::new(self.location(folder)?);
+        dream_thread::refuse(&location, thread)?;
+        if let Some(live) = self.live(thread).filter(|live| live.location().cwd() == location.cwd()) {
+            live.configure(new);
+            return Ok(live);
+        }
+        let decided = location.decided(thread)?;
+        let stored = location.find()?;
+        let is_stored = match &stored {
+            Some(store) => store.is_stored(thread).await?,
+            None => false,
+        };
+        if !is_stored && decided.session().is_none() {
+            return Err(location.unknown(thread.as_str()));
+        }
+        let store = location.open()?;
+        if is_stored {
+            let (remembered, _) = location.remembered(&*store, thread, None).await?;
+            location.cwd_of(&remembered)?;
+        }
+        let session = self.start(location, store, thread.clone(), new);
+        session.transcript().await?;
+        Ok(session)
+    }
+
+    /// Opens or creates the session of a thread that the user named.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), except that the thread is unknown.
+    pub async fn open_or_create(
+        &self,
+        folder: &Path,
+        thread: &ThreadId,
+        new: NewSession,
+    ) -> Result<Session, SessionError> {
+        let location = self.location(folder)?;
+        let decided = location.decided(thread)?;
+        let is_known = decided.session().is_some()
+            || match location.find()? {
+                Some(store) => store.is_stored(thread).await?,
+                None => false,
+            };
+        if !is_known {
+            decided
+                .record_session(Created { at_ms: SystemClock.now_ms(), cwd: location.cwd().to_owned() })?;
+        }
+        self.open(folder, thread, new).await
+    }
+
+    fn start(
+        &self,
+        location: Arc<Location>,
+        store: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+        new: NewSession,
+    ) -> Session {
+        let NewSession { mode, servers } = new;
+        let given = Given { servers, ..self.0.given.clone() };
+        let session = Session::new(location, store, thread.clone(), given, mode);
+        self.all().insert(thread, session.clone());
+        session
+    }
+
+    /// Returns the live session of a thread.
+    pub fn live(&self, thread: &ThreadId) -> Option<Session> {
+        self.all().get(thread).cloned()
+    }
+
+    /// Lists the sessions of a folder, the newest first: threads of the agent, and sessions without a turn. Threads that cannot be
+    /// read are left out.
+    ///
+    /// # Errors
+    /// The folder or its database cannot be used.
+    pub async fn list(&self, folder: &Path) -> Result<Vec<SessionInfo>, SessionError> {
+        let location = self.location(folder)?;
+        let mut found = Vec::new();
+        if let Some(store) = location.find()? {
+            let agent = graph()?.with_checkpointer(store.clone());
+            for thread in store.names().await? {
+                if Dreams::is_thread(&thread) {
+                    continue;
+                }
+                // A thread of another graph, or a damaged one, is not a session.
+                let Ok(state) = agent.thread(&thread).state().await else { continue };
+                let folder = match location.remembered(&*store, &thread, None).await {
+                    Ok((remembered, _)) => match remembered.cwd.filter(|_| location.has_own_db()) {
+                        Some(cwd) => cwd.into(),
+                        None => location.cwd().to_owned(),
+                    },
+                    Err(_) => continue,
+                };
+                let updated_ms = state.checkpoint.as_ref().map_or(0, |head| head.created_ms);
+                let title = title(&state.values);
+                found.push(SessionInfo { thread, folder, title, updated_ms });
+            }
+        }
+        for (thread, created) in Decided::sessions(location.db())? {
+            if !found.iter().any(|info| info.thread == thread) {
+                let Created { at_ms, cwd } = created;
+                found.push(SessionInfo { thread, folder: cwd, title: None, updated_ms: at_ms });
+            }
+        }
+        if location.has_own_db() {
+            found.retain(|info| info.folder == location.cwd());
+        }
+        found.sort_by(|one, other| (other.updated_ms, &other.thread).cmp(&(one.updated_ms, &one.thread)));
+        Ok(found)
+    }
+
+    /// Copies the thread of a session, with the decisions about it and its stored files, and opens the copy at a checkpoint of it.
+    ///
+    /// # Errors
+    /// The thread has no turn, is under way, or has no such checkpoint.
+    pub async fn fork(
+        &self,
+        session: &Session,
+        at: Option<CheckpointId>,
+        new: NewSession,
+    ) -> Result<Session, SessionError> {
+        let location = session.location();
+        let store = location.open()?;
+        let copy = fresh_thread(&*store).await?;
+        threads::copy(location, store.clone(), session.thread(), &copy).await?;
+        if let Some(at) = at {
+            let forked = graph()?.with_checkpointer(store.clone()).thread(&copy).fork(at).await;
+            if let Err(error) = forked {
+                threads::delete(location, &store, &[copy]).await?;
+                return Err(error.into());
+            }
+        }
+        self.open(location.cwd(), &copy, new).await
+    }
+
+    /// Closes a session and deletes its thread, its decisions and its stored files. Returns whether there was something.
+    ///
+    /// # Errors
+    /// Another process runs the thread, or something cannot be deleted.
+    pub async fn delete(&self, folder: &Path, thread: &ThreadId) -> Result<bool, SessionError> {
+        self.close(thread).await;
+        let location = self.location(folder)?;
+        let was_created = location.decided(thread)?.session().is_some();
+        let stored = match location.find()? {
+            Some(store) => store.is_stored(thread).await?,
+            None => false,
+        };
+        if stored {
+            threads::delete(&location, &location.open()?, slice::from_ref(thread)).await?;
+        } else if was_created {
+            location.decided(thread)?.forget()?;
+        }
+        Ok(stored || was_created)
+    }
+
+    /// Closes the live session of a thread.
+    pub async fn close(&self, thread: &ThreadId) {
+        let session = self.all().remove(thread);
+        if let Some(session) = session {
+            session.close().await;
+        }
+    }
+
+    /// Closes all sessions at the same time.
+    pub async fn close_all(&self) {
+        let sessions: Vec<_> = self.all().drain().map(|(_, session)| session).collect();
+        futures::future::join_all(sessions.iter().map(Session::close)).await;
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<ThreadId, Session>> {
+        self.0.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the first line of the first message of the user.
+pub(super) fn title(state: &AgentState) -> Option<String> {
+    let first = state.messages.iter().find(|message| message.role == Role::User && !message.synthetic)?;
+    Some(brief(first.content.trim(), MAX_TITLE))
+}

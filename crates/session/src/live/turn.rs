@@ -1,0 +1,269 @@
+//! The turns of a session, one after the other.
+//!
+//! Start at [`turns`].
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use futures::{FutureExt as _, StreamExt as _};
+use serde_json::Value;
+use superstep::{
+    Answers, OnUnfinished, Outcome, RunStream, Status, StreamMode, Streaming,
+    agent::{AgentOutcome, AgentState, Approval},
+};
+use tokio::time::Instant;
+
+use crate::{
+    config::notes::Note,
+    error::{ErrorKind, SessionError},
+    live::{
+        calls::CallStatus,
+        event::{AnsweredBy, Ended, Level, SessionEvent, TurnEnd, UsageView},
+        notices::Notice,
+        projection::Projection,
+        session::{Job, Question, Shared},
+    },
+    turn::{
+        dreams,
+        setup::{Purpose, Setup},
+        waiting::Waiting,
+    },
+};
+
+/// Runs a turn, and those that wait for its end.
+pub(super) async fn turns(session: Arc<Shared>, job: Job) {
+    let mut next = Some(job);
+    while let Some(mut job) = next {
+        let log = &session.log;
+        let mut projection = Projection::new(session.take_calls(), log.clone());
+        let prompt = job.prompt.as_ref().map(|prompt| prompt.text.clone());
+        log.push(SessionEvent::TurnStarted { turn: job.turn, prompt });
+        let began = Instant::now();
+        let mut setup = None;
+        let ran = AssertUnwindSafe(run(&session, &mut job, &mut projection, &mut setup)).catch_unwind().await;
+        let result = ran.unwrap_or_else(|_| {
+            Err(SessionError::new(
+                ErrorKind::Internal,
+                "the turn failed by a fault of the program; see its log",
+            ))
+        });
+        session.location.anchor(&*session.store, &session.thread, &result).await;
+        for call in projection.calls.fail_open("the turn has ended") {
+            // A call that waits still does.
+            if !matches!(&result, Ok(ended) if ended.outcome == AgentOutcome::AwaitingApproval) {
+                log.push(SessionEvent::Call(call));
+            }
+        }
+        let end = SessionEvent::TurnEnded(TurnEnd { turn: job.turn, took: began.elapsed(), result });
+        let dreams = matches!(&end, SessionEvent::TurnEnded(TurnEnd { result: Ok(ended), .. }) if !ended.outcome.is_unanswered());
+        next = session.end(projection.calls, end);
+        if let Some(setup) = setup.filter(|_| dreams) {
+            session.tasks().spawn(dream(session.clone(), setup));
+        }
+    }
+}
+
+/// Consolidates the memory after a turn, if due.
+async fn dream(session: Arc<Shared>, setup: Setup) {
+    if let Some(text) = dreams::after_turn(&setup).await {
+        session.log.push(SessionEvent::Notice(Notice::new(Level::Info, "dream", text)));
+    }
+}
+
+async fn run(
+    session: &Shared,
+    job: &mut Job,
+    projection: &mut Projection,
+    used: &mut Option<Setup>,
+) -> Result<Ended, SessionError> {
+    let Shared { location, store, thread, .. } = session;
+    if let Some(trusted) = location.check_anchor(&**store, thread, false).await? {
+        note(session, &trusted.text);
+    }
+    let from = job.prompt.as_ref().and_then(|prompt| prompt.from);
+    let mut notes = Vec::new();
+    let purpose = Purpose::Turn { from, servers: session.servers.clone() };
+    let given = session.given();
+    let setup = Setup::new(
+        location.clone(),
+        store.clone(),
+        thread.clone(),
+        purpose,
+        &given,
+        &mut notes,
+        job.cancel.clone(),
+    )
+    .await;
+    show_new(session, &notes);
+    let setup = used.insert(setup?);
+    if let Some(text) = &setup.choice.note {
+        note(session, text);
+    }
+    let mut granted = Vec::new();
+    let mut stream = match &job.prompt {
+        Some(prompt) => {
+            if prompt.on_unfinished == OnUnfinished::Discard {
+                granted = setup.decided.discard();
+            }
+            let options =
+                setup.options()?.on_unfinished(prompt.on_unfinished).on_existing(prompt.on_existing);
+            let mut input = setup.agent.input(&prompt.text);
+            if let Some(user) = &setup.settings.user {
+                input = input.user_id(user.as_str());
+            }
+            setup.agent.configured(options.at(prompt.from)).stream(input, streaming())
+        }
+        None => {
+            let head = setup.agent.graph().thread(thread).state().await?;
+            if head.next.is_empty() {
+                let what = format!("thread `{thread}` has no turn to continue; send a message");
+                return Err(SessionError::new(ErrorKind::Thread, what));
+            }
+            setup.check_folder()?;
+            let asked = head.tasks.iter().flat_map(|task| &task.interrupts);
+            let waiting = Waiting::of(asked)?;
+            let Some(answers) = decide(session, job, projection, &waiting).await else {
+                return Ok(Ended {
+                    outcome: AgentOutcome::Cancelled,
+                    checkpoint: head.checkpoint.map(|head| head.id),
+                    state: Arc::new(head.values),
+                });
+            };
+            resume(setup, &waiting, answers).await?
+        }
+    };
+    let outcome = loop {
+        let outcome = follow(session, setup, stream, projection).await;
+        let kept = setup.forget_discarded(&std::mem::take(&mut granted)).await;
+        let outcome = outcome?;
+        kept?;
+        show_new(session, &setup.decided.take_notes());
+        let waiting = Waiting::of(&outcome.interrupts)?;
+        if waiting.is_empty() || job.cancel.is_cancelled() {
+            break outcome;
+        }
+        let Some(answers) = decide(session, job, projection, &waiting).await else { break outcome };
+        stream = resume(setup, &waiting, answers).await?;
+    };
+    let end = match outcome.status {
+        Status::Completed => outcome.state.outcome.unwrap_or(AgentOutcome::Completed),
+        _ => AgentOutcome::Cancelled,
+    };
+    let state = Arc::new(outcome.state);
+    let used = Some(state.request_size.tokens).filter(|tokens| *tokens > 0);
+    session.log.push(SessionEvent::Usage(UsageView {
+        used,
+        window: setup.window,
+        turn: state.usage,
+        cost: state.cost().map(|cost| cost.nano_dollars),
+    }));
+    Ok(Ended { outcome: end, state, checkpoint: outcome.checkpoint })
+}
+
+fn streaming() -> Streaming {
+    Streaming::from([StreamMode::Custom, StreamMode::Messages, StreamMode::Checkpoints]).buffer(1 << 16)
+}
+
+fn note(session: &Shared, text: &str) {
+    session.log.push(SessionEvent::Notice(Notice::new(Level::Info, "note", text)));
+}
+
+/// Shows notes that no earlier turn or command showed.
+fn show_new(session: &Shared, notes: &[Note]) {
+    notes.iter().filter(|note| note.is_new(false)).for_each(|shown| note(session, &shown.text));
+}
+
+/// Continues a turn with decisions.
+async fn resume(
+    setup: &Setup,
+    waiting: &[Waiting],
+    answers: Answers,
+) -> Result<RunStream<AgentState>, SessionError> {
+    let options = setup.answering(waiting, answers)?;
+    Ok(setup.agent.configured(options).resume_point().await?.resume_stream(streaming()))
+}
+
+/// Emits the events of a run to its end.
+async fn follow(
+    session: &Shared,
+    setup: &Setup,
+    mut stream: RunStream<AgentState>,
+    projection: &mut Projection,
+) -> Result<Outcome<AgentState>, SessionError> {
+    while let Some(event) = stream.next().await {
+        begins_run(session, setup);
+        projection.event(&event);
+    }
+    let outcome = stream.outcome().await?;
+    begins_run(session, setup);
+    Ok(outcome)
+}
+
+/// Stores the decisions of the user, because the run was not refused.
+fn begins_run(session: &Shared, setup: &Setup) {
+    if let Err(failure) = setup.decided.begins_run() {
+        session.log.push(SessionEvent::Notice(Notice::new(Level::Warning, "decisions", failure.message)));
+    }
+}
+
+/// Asks about calls that wait, and returns the decisions; `None` if the turn is cancelled before all are decided.
+async fn decide(
+    session: &Shared,
+    job: &mut Job,
+    projection: &mut Projection,
+    waiting: &[Waiting],
+) -> Option<Answers> {
+    let mut open: Vec<Question> = Vec::new();
+    for call in waiting {
+        let request = &call.request;
+        let shown =
+            projection.calls.change(&request.call_id, &request.tool, &request.args, CallStatus::Pending);
+        let question = Question { id: call.interrupt.clone(), key: shown.key.clone(), waiting: call.clone() };
+        session.log.push(SessionEvent::Call(shown));
+        open.push(question);
+    }
+    let mut answers = Answers::new();
+    let mut asked = Vec::<String>::new();
+    session.ask(open.clone());
+    let mut modes = session.mode.subscribe();
+    while !open.is_empty() {
+        let mode = *modes.borrow_and_update();
+        let decided =
+            open.iter().find_map(|question| Some((question.id.clone(), mode.decision(&question.waiting)?)));
+        let (id, approval, by) = match decided {
+            Some((id, approval)) => (id, approval, AnsweredBy::Mode),
+            None => {
+                for question in open.iter().filter(|question| !asked.contains(&question.id)) {
+                    session.log.push(SessionEvent::Asked(question.clone()));
+                }
+                asked = open.iter().map(|question| question.id.clone()).collect();
+                let answer = tokio::select! {
+                    () = job.cancel.cancelled() => None,
+                    Ok(()) = modes.changed() => continue,
+                    answer = job.answers.recv() => answer,
+                };
+                let Some((id, approval)) = answer else {
+                    session.ask(Vec::new());
+                    return None;
+                };
+                (id, approval, AnsweredBy::Here)
+            }
+        };
+        let Some(at) = open.iter().position(|question| question.id == id) else { continue };
+        let question = open.remove(at);
+        let mut decided = vec![(question, approval.clone())];
+        if approval == Approval::Always {
+            // The rule is about the tool's other calls too.
+            let tool = decided[0].0.waiting.request.tool.clone();
+            let same = |question: &mut Question| {
+                question.waiting.request.tool == tool && question.waiting.request.form.is_none()
+            };
+            decided.extend(open.extract_if(.., same).map(|question| (question, Approval::Approve)));
+        }
+        session.ask(open.clone());
+        for (question, decision) in decided {
+            answers = answers.answer(question.id.clone(), Value::from(decision.clone()));
+            session.log.push(SessionEvent::Answered { id: question.id, decision, by });
+        }
+    }
+    Some(answers)
+}
