@@ -19,7 +19,7 @@ mod roots;
 mod words;
 
 /// The crates of this workspace that each crate may depend on: the table of `docs/architecture.md`.
-const ROOMS: [(&str, &[&str]); 19] = [
+const ROOMS: [(&str, &[&str]); 20] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
     ("superstep-state", &["superstep-engine"]),
@@ -36,6 +36,7 @@ const ROOMS: [(&str, &[&str]); 19] = [
         &["superstep-agent", "superstep-graph", "superstep-checkpoint", "superstep-llm", "superstep-tools"],
     ),
     ("superstep-mcp", &["superstep-llm"]),
+    ("superstep-acp", &[]),
     ("superstep-worker", &["superstep-graph", "superstep-postgres"]),
     ("superstep-restate", &["superstep-graph", "superstep-checkpoint", "superstep-state"]),
     ("superstep-telemetry", &["superstep-llm"]),
@@ -78,7 +79,7 @@ const SECRETS: [(&str, &[&str]); 11] = [
 
 /// The folders of a crate, lowest first: each uses those before it. Files next to the folders are below all of
 /// them, unless they are listed.
-const FOLDERS: [(&str, &[&str]); 13] = [
+const FOLDERS: [(&str, &[&str]); 14] = [
     ("graph", &["stream", "journal", "node", "compiled", "run", "builder", "api"]),
     (
         "agent",
@@ -147,6 +148,7 @@ const FOLDERS: [(&str, &[&str]); 13] = [
     ("restate", &["storage", "remote", "wire", "journaled", "service", "endpoint", "client"]),
     ("sealed", &["values", "checkpointer", "store"]),
     ("worker", &["queue", "jobs", "new_job", "schedule", "stored_schedules", "attempt", "worker", "running"]),
+    ("acp", &["wire", "stream", "transport", "message", "client", "requests", "turns", "handler", "connection"]),
     ("cli", &["output", "offline", "config", "graphs", "session", "args", "commands", "program"]),
 ];
 
