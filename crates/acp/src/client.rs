@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{json, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
@@ -84,31 +84,6 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A line to the client.
-#[derive(Serialize)]
-struct Outgoing<'a, P, T> {
-    jsonrpc: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a RequestId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    method: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    params: Option<&'a P>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<&'a T>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a RpcError>,
-}
-
-impl<P: Serialize, T: Serialize> Outgoing<'_, P, T> {
-    const EMPTY: Self =
-        Self { jsonrpc: "2.0", id: None, method: None, params: None, result: None, error: None };
-
-    fn line(&self) -> String {
-        serde_json::to_string(self).expect("the types of the wire are JSON")
-    }
-}
-
 impl Client {
     /// Creates the client of a connection, with the lines for its writer.
     pub(crate) fn new() -> (Self, mpsc::Receiver<String>) {
@@ -133,13 +108,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Closed`].
     pub async fn update(&self, session: &SessionId, update: &SessionUpdate) -> Result<(), ClientError> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Params<'a> {
-            session_id: &'a SessionId,
-            update: &'a SessionUpdate,
-        }
-        self.notify("session/update", &Params { session_id: session, update }).await
+        self.notify("session/update", json!({ "sessionId": session, "update": update })).await
     }
 
     /// Requests a decision about a call. If `cancel` is cancelled, the client is informed and has one second to answer; a dropped
@@ -173,18 +142,17 @@ impl Client {
     /// # Errors
     /// [`ClientError::Closed`].
     pub async fn elicitation_complete(&self, elicitation_id: &str) -> Result<(), ClientError> {
-        self.notify("elicitation/complete", &json!({ "elicitationId": elicitation_id })).await
+        self.notify("elicitation/complete", json!({ "elicitationId": elicitation_id })).await
     }
 
     /// Sends the response of a request of the client.
     pub(crate) async fn respond<T: Serialize>(&self, id: &RequestId, result: Result<T, RpcError>) {
-        let (result, error) = match &result {
-            Ok(result) => (Some(result), None),
-            Err(error) => (None, Some(error)),
+        let message = match result {
+            Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+            Err(error) => json!({ "jsonrpc": "2.0", "id": id, "error": error }),
         };
-        let line = Outgoing::<(), T> { id: Some(id), result, error, ..Outgoing::EMPTY }.line();
         // A client that is gone needs no response.
-        let _ = self.send(line).await;
+        let _ = self.send(message).await;
     }
 
     /// Takes the response to a request of the agent. A late or second one has no effect.
@@ -215,13 +183,12 @@ impl Client {
         self.0.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn send(&self, line: String) -> Result<(), ClientError> {
-        self.0.queue.send(line).await.map_err(|_| ClientError::Closed)
+    async fn send(&self, message: Value) -> Result<(), ClientError> {
+        self.0.queue.send(message.to_string()).await.map_err(|_| ClientError::Closed)
     }
 
-    async fn notify<P: Serialize>(&self, method: &str, params: &P) -> Result<(), ClientError> {
-        let message = Outgoing::<P, ()> { method: Some(method), params: Some(params), ..Outgoing::EMPTY };
-        self.send(message.line()).await
+    async fn notify(&self, method: &str, params: Value) -> Result<(), ClientError> {
+        self.send(json!({ "jsonrpc": "2.0", "method": method, "params": params })).await
     }
 
     async fn request<P: Serialize, T: DeserializeOwned>(
@@ -234,16 +201,9 @@ impl Client {
             return Err(ClientError::Cancelled);
         }
         let (mut request, mut answer) = OpenRequest::new(self)?;
-        let id = RequestId::Integer(request.id);
-        let line = Outgoing::<P, ()> {
-            id: Some(&id),
-            method: Some(method),
-            params: Some(params),
-            ..Outgoing::EMPTY
-        };
-        let line = line.line();
+        let message = json!({ "jsonrpc": "2.0", "id": request.id, "method": method, "params": params });
         let answered = async {
-            self.send(line).await?;
+            self.send(message).await?;
             (&mut answer).await.map_err(|_| ClientError::Closed)
         };
         let answer = tokio::select! {
@@ -281,10 +241,8 @@ impl<'a> OpenRequest<'a> {
         Ok((Self { client, id, is_cancelled: false }, answer))
     }
 
-    fn cancellation(&self) -> String {
-        let params = json!({ "requestId": self.id });
-        Outgoing::<_, ()> { method: Some("$/cancel_request"), params: Some(&params), ..Outgoing::EMPTY }
-            .line()
+    fn cancellation(&self) -> Value {
+        json!({ "jsonrpc": "2.0", "method": "$/cancel_request", "params": { "requestId": self.id } })
     }
 }
 
@@ -294,7 +252,7 @@ impl Drop for OpenRequest<'_> {
         // A client with a full queue does not read, and gets no second request either.
         if was_open
             && !self.is_cancelled
-            && let Err(error) = self.client.0.queue.try_send(self.cancellation())
+            && let Err(error) = self.client.0.queue.try_send(self.cancellation().to_string())
         {
             tracing::debug!(%error, "a request is not cancelled");
         }

@@ -13,27 +13,7 @@ mod update;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
-pub use content::{ContentBlock, ResourceContents};
-pub use initialize::{
-    ClientCapabilities, ClientSessionCapabilities, ElicitationCapabilities, FileSystemCapabilities,
-    Implementation, InitializeRequest, InitializeResponse,
-};
-pub use meta::Meta;
-pub use question::{
-    ElicitationMode, ElicitationRequest, ElicitationResponse, PermissionKind, PermissionOption,
-    PermissionOutcome, PermissionRequest, PermissionResponse,
-};
-pub use rpc::{RequestId, RpcError, code};
-pub use session::{
-    ConfigChoice, ConfigOption, ConfigValue, ListSessionsRequest, ListSessionsResponse, McpServer, Mode,
-    ModeState, NameValue, NewSessionRequest, NewSessionResponse, OpenSessionRequest, PromptRequest,
-    PromptResponse, SessionId, SessionInfo, SessionRef, SessionState, SetConfigOptionRequest, SetModeRequest,
-    SteerOutcome, StopReason,
-};
-pub use update::{
-    AvailableCommand, Chunk, CompactionStatus, Cost, Location, PlanEntry, PlanPriority, PlanStatus,
-    SessionUpdate, Severity, ToolCall, ToolContent, ToolKind, ToolStatus,
-};
+pub use self::{content::*, initialize::*, meta::*, question::*, rpc::*, session::*, update::*};
 
 /// Reads a value, or its default if it has another type: the protocol requires this of optional fields.
 fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(from: D) -> Result<T, D::Error> {

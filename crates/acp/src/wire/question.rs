@@ -70,7 +70,7 @@ pub struct ElicitationRequest {
 #[serde(tag = "mode", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum ElicitationMode {
     Form {
-        /// Its JSON Schema: an object with plain fields.
+        /// The form's JSON Schema: an object with plain fields.
         requested_schema: Value,
     },
     Url {

@@ -63,7 +63,7 @@ pub enum McpServer {
         name: String,
         command: String,
         args: Vec<String>,
-        /// Its environment variables, in addition to the inherited ones.
+        /// Environment variables, in addition to the inherited ones.
         env: Vec<NameValue>,
     },
     Http {
