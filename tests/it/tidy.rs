@@ -19,7 +19,7 @@ mod roots;
 mod words;
 
 /// The crates of this workspace that each crate may depend on: the table of `docs/architecture.md`.
-const ROOMS: [(&str, &[&str]); 20] = [
+const ROOMS: [(&str, &[&str]); 21] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
     ("superstep-state", &["superstep-engine"]),
@@ -36,6 +36,7 @@ const ROOMS: [(&str, &[&str]); 20] = [
         &["superstep-agent", "superstep-graph", "superstep-checkpoint", "superstep-llm", "superstep-tools"],
     ),
     ("superstep-mcp", &["superstep-llm"]),
+    ("superstep-acp", &[]),
     ("superstep-worker", &["superstep-graph", "superstep-postgres"]),
     ("superstep-restate", &["superstep-graph", "superstep-checkpoint", "superstep-state"]),
     ("superstep-telemetry", &["superstep-llm"]),
@@ -59,7 +60,7 @@ const ROOMS: [(&str, &[&str]); 20] = [
         ],
     ),
     ("superstep-session", &["superstep"]),
-    ("superstep-cli", &["superstep", "superstep-session"]),
+    ("superstep-cli", &["superstep", "superstep-session", "superstep-acp"]),
 ];
 
 /// The dependencies that only certain crates may have.
@@ -79,7 +80,7 @@ const SECRETS: [(&str, &[&str]); 11] = [
 
 /// The folders of a crate, lowest first: each uses those before it. Files next to the folders are below all of
 /// them, unless they are listed.
-const FOLDERS: [(&str, &[&str]); 14] = [
+const FOLDERS: [(&str, &[&str]); 15] = [
     ("graph", &["stream", "journal", "node", "compiled", "run", "builder", "api"]),
     (
         "agent",
@@ -149,7 +150,11 @@ const FOLDERS: [(&str, &[&str]); 14] = [
     ("sealed", &["values", "checkpointer", "store"]),
     ("worker", &["queue", "jobs", "new_job", "schedule", "stored_schedules", "attempt", "worker", "running"]),
     ("session", &["offline", "config", "turn", "live"]),
-    ("cli", &["output", "graphs", "session", "args", "commands", "program"]),
+    (
+        "acp",
+        &["wire", "stream", "transport", "message", "client", "requests", "turns", "handler", "connection"],
+    ),
+    ("cli", &["output", "graphs", "session", "acp", "args", "commands", "program"]),
 ];
 
 const MAX_FILE_LINES: usize = 800;

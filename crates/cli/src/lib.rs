@@ -12,6 +12,8 @@
 //!    │
 //! session     a run in the terminal: run loop, questions, signals
 //!    │
+//! acp         sessions behind the protocol of editors
+//!    │
 //! graphs      graphs of any state: inputs and states as JSON
 //!    │
 //! output      errors, exit codes, tables; a run for people or as JSON
@@ -29,6 +31,7 @@
 #[doc = include_str!("../docs/own-program.md")]
 mod own_program_page {}
 
+mod acp;
 mod args;
 mod commands;
 mod graphs;

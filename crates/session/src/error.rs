@@ -23,8 +23,10 @@ pub enum ErrorKind {
     Model,
     /// The database, or the memory, cannot be opened, read or written.
     Database,
-    /// The thread is unknown, busy or unfinished, or the name is taken.
+    /// The thread is busy or unfinished, or the name is taken.
     Thread,
+    /// There is no such thread.
+    Unknown,
     /// A replay diverged from the stored thread.
     Diverged,
     /// The caller stopped it.

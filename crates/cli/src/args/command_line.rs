@@ -18,7 +18,7 @@ use crate::{
         new::NewArgs,
         service::ServiceArgs,
         shared::{
-            AgentArgs, DatabaseArgs, DiffArgs, Format, HistoryArgs, KeepArgs, LocationArgs, LogArgs,
+            AgentArgs, DatabaseArgs, DbArgs, DiffArgs, Format, HistoryArgs, KeepArgs, LocationArgs, LogArgs,
             ReplayedArgs, StateArgs, ThreadArgs, ThreadsArgs, TurnArgs,
         },
         storage::DbCommand,
@@ -96,6 +96,15 @@ Examples:
     /// Send a message to a running turn, for example in another terminal; the agent reads it before its next
     /// model call.
     Steer(SteerArgs),
+    /// Serve an editor on stdin and stdout, by the Agent Client Protocol.
+    #[command(after_help = "\
+Editors start this command: see `docs/acp.md` for Zed, JetBrains and Neovim. A session is a thread: `superstep threads`, \
+`state` and `resume` work beside the editor. Stdout carries only the protocol, and `--log` writes to stderr.
+
+Examples:
+  superstep acp --model anthropic/claude-sonnet-4-5
+  superstep acp --config mine.toml --log info 2> acp.log")]
+    Acp(AcpArgs),
     /// Send, list, retry and cancel jobs: turns that `worker` takes from a PostgreSQL database.
     #[command(
         subcommand,
@@ -253,6 +262,17 @@ Examples:
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct AcpArgs {
+    #[command(flatten)]
+    pub(crate) database: DbArgs,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    /// Use no long-term memory.
+    #[arg(long)]
+    pub(crate) no_memory: bool,
 }
 
 /// The arguments of a turn that are those of the worker, if one does it.

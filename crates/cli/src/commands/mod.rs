@@ -2,6 +2,7 @@
 //!
 //! Start at [`run::run`].
 
+pub(crate) mod acp;
 #[cfg_attr(not(feature = "postgres"), path = "no_agent_jobs.rs")]
 pub(crate) mod agent_jobs;
 pub(crate) mod checks;

@@ -39,7 +39,7 @@ impl From<ErrorKind> for Exit {
             ErrorKind::Invalid => Self::Usage,
             ErrorKind::Model => Self::Model,
             ErrorKind::Database => Self::Database,
-            ErrorKind::Thread => Self::Thread,
+            ErrorKind::Thread | ErrorKind::Unknown => Self::Thread,
             ErrorKind::Diverged => Self::Diverged,
             ErrorKind::Interrupted => Self::Interrupted,
             ErrorKind::Internal => Self::Internal,

@@ -13,8 +13,8 @@ use crate::{
         shared::{AGENT, LogArgs},
     },
     commands::{
-        agent_jobs, db, diff, dream, export, memory, models, new, presets, replay, revert, run, show, steer,
-        thread_admin, threads, tools, watch, worker,
+        acp, agent_jobs, db, diff, dream, export, memory, models, new, presets, replay, revert, run, show,
+        steer, thread_admin, threads, tools, watch, worker,
     },
     graphs::agent_graphs::agent_graphs,
     output::{exit::Exit, log},
@@ -46,6 +46,7 @@ async fn run(command: Command) -> Result<Exit, SessionError> {
         Command::Run(args) => run::run(args).await,
         Command::Resume(args) => run::resume(args).await,
         Command::Steer(args) => steer::steer(args).await,
+        Command::Acp(args) => acp::acp(args).await,
         Command::Jobs(command) => agent_jobs::jobs(command).await,
         Command::Worker(args) => worker::worker(args).await,
         Command::Threads(args) => threads::threads(args, &graphs()?).await,

@@ -363,7 +363,7 @@ impl Location {
         let db = &self.db;
         let message =
             format!("thread `{thread}` does not exist in `{db}`; see `{}`", self.command("threads", &[]));
-        SessionError::new(ErrorKind::Thread, message)
+        SessionError::new(ErrorKind::Unknown, message)
     }
 
     /// Formats another command for the same location, to be pasted into a shell.

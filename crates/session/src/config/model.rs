@@ -16,7 +16,7 @@ use crate::{
     config::{
         configuration::Configuration,
         discover::{self, Local},
-        model_table,
+        file, model_table,
         profile::Profile,
         server::{is_loopback, is_same_server},
         settings::{Given, Settings, StoredSettings},
@@ -152,6 +152,27 @@ enum AddressSource {
     File,
     Thread,
     Environment,
+}
+
+/// Returns the models that the settings of a turn name, that of the turn first. No server is called.
+pub(crate) fn known_models(given: &Given, thread: &StoredSettings) -> Result<Vec<String>, SessionError> {
+    let flags = &given.settings.config;
+    let config = match &given.file {
+        Some(file) => file::read(file)?,
+        None => Configuration::of_thread(thread.configuration(), flags.preset.as_deref())
+            .map_err(|wrong| SessionError::usage(wrong.to_string()))?,
+    };
+    let config = config.with(flags);
+    let inputs = ModelInputs { given, thread, environment: &Environment::read()?, config: &config };
+    let models = &config.models;
+    let named = models.main.iter().chain(&models.fallback).filter_map(|profile| profile.model.clone());
+    let mut known: Vec<String> = inputs.model_name().into_iter().collect();
+    for name in named {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
+    Ok(known)
 }
 
 impl ModelInputs<'_> {

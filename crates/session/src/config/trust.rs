@@ -387,23 +387,21 @@ impl Decided {
 
     /// Returns what the records about a database have, in order.
     fn recorded<T: Ord>(database: &Db, found: impl Fn(Record) -> Option<T>) -> Result<Vec<T>, SessionError> {
-        let (Some((database, _)), Some(folder)) = (place_of(database)?, state_folder::folder()) else {
-            return Ok(Vec::new());
-        };
-        let files = match fs::read_dir(folder.join("threads")) {
-            Ok(files) => files,
-            Err(_) => return Ok(Vec::new()),
-        };
-        let (database, mut threads) = (database.to_string_lossy().into_owned(), Vec::new());
-        for place in
-            files.flatten().map(|file| file.path()).filter(|place| place.extension() == Some("json".as_ref()))
-        {
-            // A file that cannot be read is an error of its own thread.
-            let record = fs::read(place).ok().and_then(|text| serde_json::from_slice::<Record>(&text).ok());
-            threads.extend(record.filter(|record| record.database == database).and_then(&found));
-        }
-        threads.sort_unstable();
-        Ok(threads)
+        let Some((database, _)) = place_of(database)? else { return Ok(Vec::new()) };
+        let database = database.to_string_lossy().into_owned();
+        let mut all: Vec<_> =
+            records().filter(|record| record.database == database).filter_map(found).collect();
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    /// Returns the folders in which the user ran or created threads, in order.
+    pub fn folders_of_all() -> BTreeSet<PathBuf> {
+        let folders = records().flat_map(|record| {
+            let created = record.created.map(|created| created.cwd);
+            created.into_iter().chain(record.folders.into_iter().map(PathBuf::from))
+        });
+        folders.filter(|folder| folder.is_dir()).collect()
     }
 
     /// Takes the notes since the last call: database settings that were ignored, and decisions that could not be stored.
@@ -503,6 +501,14 @@ impl Trust for Decided {
         });
         stored.is_ok() && is_new
     }
+}
+
+/// Returns all records. A file that cannot be read is an error of its own thread.
+fn records() -> impl Iterator<Item = Record> {
+    let files = state_folder::folder().and_then(|folder| fs::read_dir(folder.join("threads")).ok());
+    let places = files.into_iter().flatten().flatten().map(|file| file.path());
+    let places = places.filter(|place| place.extension() == Some("json".as_ref()));
+    places.filter_map(|place| serde_json::from_slice(&fs::read(place).ok()?).ok())
 }
 
 /// Returns the path of a database in a file, or the identity of one on a server, and the identity of the file or the name of the

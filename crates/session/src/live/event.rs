@@ -48,7 +48,7 @@ pub enum SessionEvent {
         /// The id of the message.
         message: String,
     },
-    /// A message of the conversation as it is stored, after its pieces.
+    /// A message of the conversation as it is stored, after its pieces. One that is continued comes again, with all of its text.
     Message(MessageView),
     /// A call is new, or its status changed.
     Call(CallView),
@@ -62,7 +62,7 @@ pub enum SessionEvent {
         truncated: bool,
     },
     /// A call waits for a decision.
-    Asked(Question),
+    Asked(Box<Question>),
     /// A call that waited is decided.
     Answered {
         /// The id of the question.

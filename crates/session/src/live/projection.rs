@@ -105,36 +105,30 @@ impl Projection {
         }
     }
 
-    /// Completes the pieces of a message: afterwards they are its text.
+    /// Emits a message that had no pieces.
     fn whole(&mut self, id: &str, message: &Message) {
-        let Streamed { id: streamed, thought, text } = &self.streamed;
-        let is_begun = streamed == id;
-        // A continued message begins with the text of an earlier request.
-        let rest = |whole: &str, sent: &str| match is_begun {
-            true => whole
-                .strip_suffix(sent)
-                .map(|_| String::new())
-                .or(whole.strip_prefix(sent).map(str::to_owned)),
-            false => Some(whole.to_owned()),
-        };
-        let (thought, text) = (rest(&message.reasoning, thought), rest(&message.content, text));
-        match (thought, text) {
-            (Some(thought), Some(text)) => {
-                self.piece(id, Said::Thought, thought);
-                self.piece(id, Said::Text, text);
-            }
-            _ => {
-                self.void(id);
-                self.piece(id, Said::Thought, message.reasoning.clone());
-                self.piece(id, Said::Text, message.content.clone());
-            }
+        self.piece(id, Said::Thought, message.reasoning.clone());
+        self.piece(id, Said::Text, message.content.clone());
+    }
+
+    /// Emits the message whose pieces are complete: the model's answer is accepted.
+    fn complete(&self) {
+        let Streamed { id, thought, text } = &self.streamed;
+        if thought.is_empty() && text.is_empty() {
+            return;
         }
-        self.streamed = Streamed::default();
-        self.log.push(SessionEvent::Message(view(message, id)));
+        self.log.push(SessionEvent::Message(MessageView {
+            id: id.clone(),
+            is_user: false,
+            thought: thought.clone(),
+            text: text.clone(),
+            is_cut_off: false,
+        }));
     }
 
     fn agent_event(&mut self, event: &AgentEvent) {
         match event {
+            AgentEvent::NodeEnd { .. } => self.complete(),
             AgentEvent::ToolStart { tool, args, id } => {
                 let call = self.calls.change(id, tool, args, CallStatus::Running);
                 self.log.push(SessionEvent::Call(call));
@@ -179,5 +173,103 @@ pub(super) fn view(message: &Message, id: &str) -> MessageView {
         thought: message.reasoning.clone(),
         text: message.content.clone(),
         is_cut_off: message.interrupted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use superstep::node::NodeName;
+
+    use super::*;
+    use crate::live::log::Since;
+
+    /// Returns the events of a session for those of a run, a line each.
+    fn shown(events: &[Event<AgentState>]) -> Vec<String> {
+        let log = EventLog::new();
+        let mut receiver = log.subscribe(Since::Now);
+        let mut projection = Projection::new(Calls::default(), log);
+        events.iter().for_each(|event| projection.event(event));
+        std::iter::from_fn(|| receiver.try_next())
+            .map(|(_, event)| match event {
+                SessionEvent::Piece { message, said, piece } => format!("{message} {said:?} {piece}"),
+                SessionEvent::Void { message } => format!("{message} void"),
+                SessionEvent::Message(MessageView { id, thought, text, .. }) => {
+                    format!("{id} is ({thought}) {text}")
+                }
+                SessionEvent::Call(call) => format!("{} {:?} {:?}", call.key, call.status, call.result),
+                SessionEvent::Output { key, chunk, .. } => format!("{key} writes {chunk}"),
+                SessionEvent::Notice(notice) => notice.text,
+                other => format!("{other:?}"),
+            })
+            .collect()
+    }
+
+    fn message(id: &str, kind: MessageKind, data: Value) -> Event<AgentState> {
+        let (step, slot, attempt, checkpoint) = (1, 0, 1, None);
+        Event::Message { step, node: "agent".into(), slot, attempt, checkpoint, id: id.into(), kind, data }
+    }
+
+    fn custom(event: &AgentEvent) -> Event<AgentState> {
+        let Value::Object(json) = serde_json::to_value(event).unwrap() else { panic!("an object") };
+        Event::Custom { node: NodeName::from("agent"), name: event.name(), data: json["data"].clone() }
+    }
+
+    #[test]
+    fn pieces_are_the_text_of_their_message_unless_they_are_void() {
+        let chunk = |id: &str, text: &str| {
+            message(id, MessageKind::Chunk, json!({"role": "assistant", "content": text}))
+        };
+        let thought = json!({"role": "assistant", "content": "", "reasoning": "hm"});
+        let node = || "agent".to_owned();
+        let events = [
+            message("m1", MessageKind::Chunk, thought),
+            chunk("m1", "It is"),
+            message("m1", MessageKind::Discarded, Value::Null),
+            chunk("m1", "It is 4"),
+            custom(&AgentEvent::NodeEnd { node: node() }),
+            // The answer goes on.
+            chunk("m1", "2."),
+            custom(&AgentEvent::NodeEnd { node: node() }),
+            message("m2", MessageKind::Full, json!({"role": "assistant", "content": "Done."})),
+            message("m3", MessageKind::Full, json!({"role": "tool", "content": "x", "tool_call_id": "c"})),
+            custom(&AgentEvent::NodeEnd { node: node() }),
+        ];
+        assert_eq!(
+            shown(&events),
+            [
+                "m1 Thought hm",
+                "m1 Text It is",
+                "m1 void",
+                "m1 Text It is 4",
+                "m1 is () It is 4",
+                "m1 Text 2.",
+                "m1 is () It is 42.",
+                "m2 Text Done.",
+                "m2 is () Done."
+            ]
+        );
+    }
+
+    #[test]
+    fn a_call_has_one_key_from_its_start_to_its_end() {
+        let (tool, id) = (|| "shell".to_owned(), || "c1".to_owned());
+        let start = AgentEvent::ToolStart { tool: tool(), args: json!({"command": "ls"}), id: id() };
+        let output = AgentEvent::ToolOutput { id: id(), tool: tool(), chunk: "a".into(), truncated: false };
+        let end = |status| AgentEvent::ToolEnd { tool: tool(), id: id(), result: "a".into(), status };
+        let skipped = AgentEvent::ToolSkipped { tool: tool(), id: id(), reason: "budget".into() };
+        let retry = AgentEvent::Retry { attempt: 2, delay_ms: 10, status: None, reason: "503\u{1b}".into() };
+        let events = [start.clone(), output, end(ToolStatus::Completed), start, skipped, retry];
+        assert_eq!(
+            shown(&events.iter().map(custom).collect::<Vec<_>>()),
+            [
+                "c1 Running None",
+                "c1 writes a",
+                "c1 Done Some(\"a\")",
+                "c1~2 Running None",
+                "c1~2 Failed Some(\"not run: budget\")",
+                "503\\u{1b}; retrying in 10 ms"
+            ]
+        );
     }
 }

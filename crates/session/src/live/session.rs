@@ -8,22 +8,23 @@ use std::{
 };
 
 use superstep::{
-    CheckpointId, Checkpointer, OnExisting, OnUnfinished, Thread, ThreadId,
+    CheckpointId, Checkpointer, History, OnExisting, OnUnfinished, Thread, ThreadId,
     agent::{AgentState, Approval, SteerError, steer},
+    checkpoint::Source,
     tools::Restored,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    config::{location::Location, settings::Given},
+    config::{location::Location, model::known_models, settings::Given},
     error::{ErrorKind, SessionError},
     live::{
-        calls::Calls,
+        calls::{CallView, Calls},
         event::{Queued, SessionEvent, TurnId},
         log::{EventLog, Events, Since},
         mode::Mode,
-        sessions::NewSession,
+        sessions::{NewSession, title},
         transcript::transcript,
         turn,
     },
@@ -71,9 +72,9 @@ pub enum OnBusy {
 pub struct Question {
     /// The id of the question, unique in the thread.
     pub id: String,
-    /// The key of the call.
-    pub key: String,
-    /// The call and its question.
+    /// The call.
+    pub call: CallView,
+    /// The call and its question, as stored.
     pub waiting: Waiting,
 }
 
@@ -84,8 +85,8 @@ pub enum Change {
     Mode(Mode),
     /// The model.
     Model(String),
-    /// The preset.
-    Preset(String),
+    /// The preset; `None` for that of the folder or the thread.
+    Preset(Option<String>),
 }
 
 /// The settings of the next turn.
@@ -324,7 +325,7 @@ impl Session {
         match change {
             Change::Mode(mode) => drop(self.0.mode.send_replace(mode)),
             Change::Model(model) => state.given.settings.model = Some(model),
-            Change::Preset(preset) => state.given.settings.config.preset = Some(preset),
+            Change::Preset(preset) => state.given.settings.config.preset = preset,
         }
         let view = self.0.view(&state);
         self.0.log.push(SessionEvent::Settings(view.clone()));
@@ -360,6 +361,35 @@ impl Session {
             state.calls = calls;
         }
         Ok(events)
+    }
+
+    /// Returns the first line of the first message, if there is one, and the time of the newest checkpoint in UTC milliseconds; `None`
+    /// before the first turn.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub async fn heading(&self) -> Result<Option<(Option<String>, i64)>, SessionError> {
+        let state = self.0.graph_thread()?.state().await?;
+        Ok(state.checkpoint.map(|head| (title(&state.values), head.created_ms)))
+    }
+
+    /// Returns the checkpoint with the message that began the last turn.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn last_turn(&self) -> Result<Option<CheckpointId>, SessionError> {
+        let newest = History { limit: Some(1), source: Some(Source::Input), ..History::default() };
+        Ok(self.0.store.history(&self.0.thread, newest).await?.first().map(|meta| meta.id))
+    }
+
+    /// Returns the models that are known by name, that of the next turn first. No server is called.
+    ///
+    /// # Errors
+    /// The settings of the folder or the thread cannot be read.
+    pub async fn models(&self) -> Result<Vec<String>, SessionError> {
+        let Shared { location, store, thread, .. } = &*self.0;
+        let (stored, _) = location.remembered(&**store, thread, None).await?;
+        known_models(&self.0.given(), &stored)
     }
 
     /// Restores the files that tools changed since a checkpoint.

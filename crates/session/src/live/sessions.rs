@@ -210,8 +210,41 @@ impl Sessions {
         if location.has_own_db() {
             found.retain(|info| info.folder == location.cwd());
         }
-        found.sort_by(|one, other| (other.updated_ms, &other.thread).cmp(&(one.updated_ms, &one.thread)));
+        newest_first(&mut found);
         Ok(found)
+    }
+
+    /// Lists the sessions of all folders that the user used on this machine, or of the named database, like [`list`](Self::list).
+    ///
+    /// # Errors
+    /// The state folder, or the named database, cannot be read.
+    pub async fn list_all(&self) -> Result<Vec<SessionInfo>, SessionError> {
+        let mut found = Vec::new();
+        for folder in Decided::folders_of_all() {
+            // A folder that is gone, or whose database cannot be read, does not hide the others.
+            match self.list(&folder).await {
+                Ok(sessions) => found.extend(sessions),
+                Err(error) => tracing::warn!(folder = %folder.display(), error = error.message, "not listed"),
+            }
+        }
+        newest_first(&mut found);
+        Ok(found)
+    }
+
+    /// Deletes the thread of a folder that the user used on this machine, like [`delete`](Self::delete). An unknown one is no error.
+    ///
+    /// # Errors
+    /// Several folders have such a thread.
+    pub async fn delete_anywhere(&self, thread: &ThreadId) -> Result<(), SessionError> {
+        let found: Vec<_> =
+            self.list_all().await?.into_iter().filter(|info| info.thread == *thread).collect();
+        match &found[..] {
+            [] => Ok(()),
+            [info] => self.delete(&info.folder, thread).await.map(drop),
+            _ => Err(SessionError::usage(format!(
+                "thread `{thread}` is in several folders; open the one to delete first"
+            ))),
+        }
     }
 
     /// Copies the thread of a session, with the decisions about it and its stored files, and opens the copy at a checkpoint of it.
@@ -275,6 +308,10 @@ impl Sessions {
     fn all(&self) -> MutexGuard<'_, HashMap<ThreadId, Session>> {
         self.0.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn newest_first(sessions: &mut [SessionInfo]) {
+    sessions.sort_by(|one, other| (other.updated_ms, &other.thread).cmp(&(one.updated_ms, &one.thread)));
 }
 
 /// Returns the first line of the first message of the user.

@@ -217,7 +217,7 @@ async fn decide(
         let request = &call.request;
         let shown =
             projection.calls.change(&request.call_id, &request.tool, &request.args, CallStatus::Pending);
-        let question = Question { id: call.interrupt.clone(), key: shown.key.clone(), waiting: call.clone() };
+        let question = Question { id: call.interrupt.clone(), call: shown.clone(), waiting: call.clone() };
         session.log.push(SessionEvent::Call(shown));
         open.push(question);
     }
@@ -233,7 +233,7 @@ async fn decide(
             Some((id, approval)) => (id, approval, AnsweredBy::Mode),
             None => {
                 for question in open.iter().filter(|question| !asked.contains(&question.id)) {
-                    session.log.push(SessionEvent::Asked(question.clone()));
+                    session.log.push(SessionEvent::Asked(Box::new(question.clone())));
                 }
                 asked = open.iter().map(|question| question.id.clone()).collect();
                 let answer = tokio::select! {

@@ -67,7 +67,10 @@ impl Location {
         thread: &ThreadId,
         ended: &Result<T, SessionError>,
     ) {
-        if let Err(SessionError { kind: ErrorKind::Thread | ErrorKind::Invalid, .. }) = ended {
+        if let Err(SessionError {
+            kind: ErrorKind::Thread | ErrorKind::Unknown | ErrorKind::Invalid, ..
+        }) = ended
+        {
             return;
         }
         let stored = match self.decided(thread) {

@@ -1,0 +1,9 @@
+//! The agent for editors: the sessions behind the Agent Client Protocol.
+//!
+//! Start at [`agent::Agent`].
+
+pub(crate) mod agent;
+mod calls;
+mod options;
+mod servers;
+mod turn;
