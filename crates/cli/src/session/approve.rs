@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use superstep::{Answers, agent::Approval};
+use superstep::agent::Approval;
 use superstep_session::{
     config::encryption::{KEY, OLD_KEY},
     text::{indented, printable},
@@ -42,9 +42,13 @@ impl Approve {
         if !json && io::stdin().is_terminal() && io::stderr().is_terminal() { Self::Ask } else { Self::Later }
     }
 
-    /// Decides on calls; `None` if they are not decided now.
-    pub(crate) async fn decide(self, waiting: &[Waiting], cancel: &CancellationToken) -> Option<Answers> {
-        let mut answers = Answers::new();
+    /// Decides on calls by the ids of their questions; `None` if they are not decided now.
+    pub(crate) async fn decide(
+        self,
+        waiting: &[Waiting],
+        cancel: &CancellationToken,
+    ) -> Option<Vec<(String, Approval)>> {
+        let mut answers = Vec::new();
         let mut granted = Vec::new();
         for call in waiting {
             let approval = match self {
@@ -65,7 +69,7 @@ impl Approve {
             if approval == Approval::Always {
                 granted.push(call.request.tool.as_str());
             }
-            answers = answers.answer(&call.interrupt, approval);
+            answers.push((call.interrupt.clone(), approval));
         }
         Some(answers)
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// A section that may be absent, off, or on with its settings.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Switch<T> {
+pub(crate) enum Switch<T> {
     /// The configuration does not have the section.
     #[default]
     Absent,
@@ -23,7 +23,7 @@ pub enum Switch<T> {
 }
 
 impl<T> Switch<T> {
-    pub fn is_absent(&self) -> bool {
+    pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Absent)
     }
 

@@ -105,7 +105,7 @@ struct Record {
 /// The creation of a session. A promise.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Created {
+pub(crate) struct Created {
     /// UTC milliseconds.
     pub at_ms: i64,
     /// The folder of the tools.
@@ -134,7 +134,7 @@ type Change = Box<dyn Fn(&mut Record) + Send>;
 /// The user's decisions about one thread of one database.
 ///
 /// Those of the command that runs the thread are stored once its run has [begun](Self::begins_run): a refused run changes nothing.
-pub struct Decided {
+pub(crate) struct Decided {
     /// The file that stores them; `None` if there is no state folder, or the database is in memory.
     place: Option<PathBuf>,
     record: Mutex<Record>,
@@ -318,7 +318,7 @@ impl Decided {
     ///
     /// # Errors
     /// It cannot be stored.
-    pub fn record_session(&self, created: Created) -> Result<(), SessionError> {
+    pub(crate) fn record_session(&self, created: Created) -> Result<(), SessionError> {
         self.store(|record| record.created = Some(created))
     }
 
@@ -396,7 +396,7 @@ impl Decided {
     }
 
     /// Returns the folders in which the user ran or created threads, in order.
-    pub fn folders_of_all() -> BTreeSet<PathBuf> {
+    pub(crate) fn folders_of_all() -> BTreeSet<PathBuf> {
         let folders = records().flat_map(|record| {
             let created = record.created.map(|created| created.cwd);
             created.into_iter().chain(record.folders.into_iter().map(PathBuf::from))
@@ -405,7 +405,7 @@ impl Decided {
     }
 
     /// Takes the notes since the last call: database settings that were ignored, and decisions that could not be stored.
-    pub fn take_notes(&self) -> Vec<Note> {
+    pub(crate) fn take_notes(&self) -> Vec<Note> {
         let Record { database, thread, .. } = self.record().clone();
         let ignored = std::mem::take(&mut *self.ignored.lock().unwrap_or_else(PoisonError::into_inner));
         let unstored = std::mem::take(&mut *self.unstored.lock().unwrap_or_else(PoisonError::into_inner));
