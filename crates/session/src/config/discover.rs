@@ -20,7 +20,7 @@ const MAX_LIST_LENGTH: usize = 1024 * 1024;
 
 /// A server that responded and has a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Local {
+pub struct Local {
     pub name: String,
     pub base_url: String,
     /// The first model of the server that can chat.

@@ -80,7 +80,7 @@ pub struct Memory {
 /// The kind of storage. Kinds without a file have their own settings in place of `path`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub enum Kind {
     /// A `MEMORY.md` for each user.
     #[default]
     File,

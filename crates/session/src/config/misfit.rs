@@ -6,7 +6,7 @@ use superstep::agent::config::ConfigError;
 
 /// A setting that cannot be used.
 #[derive(Debug)]
-pub(crate) struct InvalidSetting {
+pub struct InvalidSetting {
     /// The path of the setting, with dots.
     pub at: String,
     /// The problem, with the path if the reader needs it.

@@ -50,7 +50,7 @@ pub struct Profiles {
 /// One model. It never has a key, only the name of the variable that does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Profile {
+pub struct Profile {
     pub name: Option<String>,
     pub model: Option<String>,
     pub base_url: Option<String>,

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// A section that may be absent, off, or on with its settings.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) enum Switch<T> {
+pub enum Switch<T> {
     /// The configuration does not have the section.
     #[default]
     Absent,
@@ -23,7 +23,7 @@ pub(crate) enum Switch<T> {
 }
 
 impl<T> Switch<T> {
-    pub(crate) fn is_absent(&self) -> bool {
+    pub fn is_absent(&self) -> bool {
         matches!(self, Self::Absent)
     }
 

@@ -134,7 +134,7 @@ type Change = Box<dyn Fn(&mut Record) + Send>;
 /// The user's decisions about one thread of one database.
 ///
 /// Those of the command that runs the thread are stored once its run has [begun](Self::begins_run): a refused run changes nothing.
-pub(crate) struct Decided {
+pub struct Decided {
     /// The file that stores them; `None` if there is no state folder, or the database is in memory.
     place: Option<PathBuf>,
     record: Mutex<Record>,
@@ -323,7 +323,7 @@ impl Decided {
     }
 
     /// Returns the creation of the session with this thread, if a shell created it.
-    pub fn session(&self) -> Option<Created> {
+    pub(crate) fn session(&self) -> Option<Created> {
         self.record().created.clone()
     }
 
@@ -381,7 +381,7 @@ impl Decided {
     }
 
     /// Returns the sessions of a database that shells created, by thread.
-    pub fn sessions(database: &Db) -> Result<Vec<(ThreadId, Created)>, SessionError> {
+    pub(crate) fn sessions(database: &Db) -> Result<Vec<(ThreadId, Created)>, SessionError> {
         Self::recorded(database, |record| Some((record.thread.into(), record.created?)))
     }
 
