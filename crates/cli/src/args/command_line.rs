@@ -1,9 +1,9 @@
 //! The command line.
 
-use std::{io::Write, path::PathBuf};
+use std::{io::Write, path::PathBuf, time::Duration};
 
 use clap::{
-    Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
     builder::NonEmptyStringValueParser,
 };
 use superstep::llm::ApiKey;
@@ -22,7 +22,7 @@ use crate::{
             ReplayedArgs, StateArgs, ThreadArgs, ThreadsArgs, TurnArgs,
         },
         storage::DbCommand,
-        values::{Stdin, checkpoint, stdin},
+        values::{Stdin, age, checkpoint, stdin},
     },
     output::{exit::Exit, note::report, table::written},
 };
@@ -227,6 +227,15 @@ Examples:
     /// Draw the agent's graph, or a thread's path through it.
     #[command(visible_alias = "graph")]
     Draw(DrawArgs),
+    /// Sum the tokens and estimated costs of the turns, by day, model or thread.
+    #[command(after_help = "\
+Turns of all branches count. Costs are estimates, by the prices of the day of the turn; see `docs/models.md`.
+
+Examples:
+  superstep usage
+  superstep usage --by model --since 7d
+  superstep usage --by thread --json")]
+    Usage(UsageArgs),
     /// List the known windows, abilities and prices of models, or learn them from a server.
     #[command(
         args_conflicts_with_subcommands = true,
@@ -262,6 +271,36 @@ Examples:
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct UsageArgs {
+    /// What a line is about.
+    #[arg(long, value_enum, default_value_t = UsageBy::Day)]
+    pub(crate) by: UsageBy,
+    /// Only turns that ended in this time, such as `7d`.
+    #[arg(long, value_name = "DURATION", value_parser = age)]
+    pub(crate) since: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs<LocationArgs>,
+}
+
+/// The subject of a line of `usage`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UsageBy {
+    Day,
+    Model,
+    Thread,
+}
+
+impl UsageBy {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Model => "model",
+            Self::Thread => "thread",
+        }
+    }
 }
 
 #[derive(Args, Debug)]

@@ -34,6 +34,7 @@ pub(crate) mod steer;
 pub(crate) mod thread_admin;
 pub(crate) mod threads;
 pub(crate) mod tools;
+pub(crate) mod usage;
 pub(crate) mod watch;
 #[cfg_attr(not(feature = "postgres"), path = "no_worker.rs")]
 pub(crate) mod worker;

@@ -316,8 +316,8 @@ fn newest_first(sessions: &mut [SessionInfo]) {
     sessions.sort_by(|one, other| (other.updated_ms, &other.thread).cmp(&(one.updated_ms, &one.thread)));
 }
 
-/// Returns the first line of the first message of the user.
-pub(super) fn title(state: &AgentState) -> Option<String> {
+/// Returns the title of a thread: the first line of its first message of the user.
+pub fn title(state: &AgentState) -> Option<String> {
     let first = state.messages.iter().find(|message| message.role == Role::User && !message.synthetic)?;
     Some(brief(first.content.trim(), MAX_TITLE))
 }
