@@ -74,3 +74,4 @@ mod texts;
 mod tools;
 #[cfg(unix)]
 mod trust;
+mod usage;
