@@ -21,7 +21,7 @@ use superstep_restate::{Endpoint, Restate};
 use superstep_testing::{
     proof::{
         chains,
-        checker::{Violation, What, check},
+        checker::{Operation, Outcome, Violation, What, check},
         journal::{self, Journal, Journaled},
         order::{Order, Outside, expected, graph},
     },
@@ -59,8 +59,10 @@ async fn the_worker() {
     let written = journal.clone();
     let endpoint = Endpoint::builder().graph(graph(&Outside::Journal(journal))).layer(
         move |store: Arc<dyn Checkpointer>| {
-            let layer: Arc<dyn Checkpointer> =
-                Arc::new(Wrapped(Journaled { store, journal: written.clone() }));
+            // The handler of an object has no lease: a leader of the cluster that does not know that it was replaced may begin an
+            // attempt, whose requests are never answered.
+            let journaled = Journaled { store, journal: written.clone(), leases_by_request: true };
+            let layer: Arc<dyn Checkpointer> = Arc::new(Wrapped(journaled));
             layer
         },
     );
@@ -107,6 +109,11 @@ impl Workers {
         self.children[nth].wait().unwrap();
         tokio::time::sleep(pause).await;
         self.children[nth] = self.spawn();
+        // It has begun once its journal is there, which takes long on a busy machine.
+        let begun = Instant::now();
+        while !self.folder.join(format!("w{}", self.started)).exists() && begun.elapsed() < DOWN {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }
 
@@ -128,6 +135,8 @@ struct Report {
     executions: usize,
     effects: usize,
     longest: Duration,
+    /// The threads on which an attempt began, and was never answered, while an earlier one went on.
+    replaced: usize,
     wrong: Vec<String>,
     violations: Vec<Violation>,
 }
@@ -244,6 +253,10 @@ async fn prove(cluster: &mut Cluster, threads: usize, seed: u64, kills_nodes: bo
     }
     let chains = chains(&*store).await;
     report.violations = check(&operations, &chains);
+    report.replaced = check(&as_if_leased(&operations), &chains)
+        .iter()
+        .filter(|violation| matches!(violation, Violation::Fenced { .. }))
+        .count();
     if !report.violations.is_empty() {
         let kept = folder.keep();
         std::fs::write(kept.with_extension("chains"), format!("{chains:#?}")).unwrap();
@@ -252,12 +265,21 @@ async fn prove(cluster: &mut Cluster, threads: usize, seed: u64, kills_nodes: bo
     report
 }
 
+/// Returns the operations as if each attempt had received a lease at its begin.
+fn as_if_leased(operations: &[Operation]) -> Vec<Operation> {
+    let mut operations = operations.to_vec();
+    for lease in operations.iter_mut().filter(|operation| matches!(operation.what, What::Lease)) {
+        lease.ended = Some((lease.begun, Outcome::Done { head: 0 }));
+    }
+    operations
+}
+
 impl Report {
     #[track_caller]
     fn check(&self, begun: Instant) {
         let repeated = self.executions - self.effects;
         println!(
-            "{} runs in {:.1} s: {} workers and {} nodes killed, {} of {} effects repeated, longest run {:.1} s, {} wrong, {} violations",
+            "{} runs in {:.1} s: {} workers and {} nodes killed, {} of {} effects repeated, longest run {:.1} s, {} attempts of replaced leaders, {} wrong, {} violations",
             self.runs,
             begun.elapsed().as_secs_f64(),
             self.workers_killed,
@@ -265,6 +287,7 @@ impl Report {
             repeated,
             self.effects,
             self.longest.as_secs_f64(),
+            self.replaced,
             self.wrong.len(),
             self.violations.len(),
         );
