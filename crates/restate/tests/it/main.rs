@@ -5,8 +5,10 @@
 
 mod cluster;
 mod conformance;
+mod endurance;
 mod limits;
 mod node;
+mod partition;
 mod proof;
 mod runs;
 mod service;
