@@ -14,7 +14,7 @@ use super::{
 use crate::{
     ChatModel, Delta, ModelConfigError, ModelError, ModelErrorKind, Request, ResponseStream,
     exchange::server::{Answer, Server},
-    messages::{media::Accepts, wire_ids::wire_ids},
+    messages::{media::Accepts, wire_ids::with_wire_ids},
     model::limits::bounded,
     models::ModelInfo,
 };
@@ -88,7 +88,8 @@ impl AnthropicModel {
         &self,
         mut request: Request,
     ) -> Result<impl Stream<Item = Result<Delta, ModelError>> + use<>, ModelError> {
-        with_wire_ids(&mut request);
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        with_wire_ids(&mut request.messages, fits, MAX_ID_LENGTH);
         let mut call =
             Call { model: self.clone(), form: self.refusals.form(), pauses: 0, notices: Vec::new(), request };
         let open = call.begin().await?;
@@ -101,26 +102,6 @@ impl AnthropicModel {
             }
         });
         Ok(deltas.map_ok(|deltas| stream::iter(deltas.into_iter().map(Ok))).try_flatten())
-    }
-}
-
-/// Gives the calls ids that the server accepts.
-fn with_wire_ids(request: &mut Request) {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    let ids = wire_ids(&request.messages, fits, MAX_ID_LENGTH);
-    let ids: Vec<Vec<String>> =
-        ids.into_iter().map(|ids| ids.into_iter().map(std::borrow::Cow::into_owned).collect()).collect();
-    for (message, ids) in request.messages.iter_mut().zip(ids) {
-        let is_result = message.role == crate::Role::Tool;
-        let stored = message.tool_calls.iter().map(|call| &call.id);
-        let stored = stored.chain(is_result.then_some(&message.tool_call_id));
-        if stored.eq(&ids) {
-            continue;
-        }
-        let message = message.to_mut();
-        let stored = message.tool_calls.iter_mut().map(|call| &mut call.id);
-        let stored = stored.chain(is_result.then_some(&mut message.tool_call_id));
-        stored.zip(ids).for_each(|(stored, id)| *stored = id);
     }
 }
 

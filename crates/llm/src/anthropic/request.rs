@@ -21,9 +21,12 @@ use super::{
     config::{AnthropicConfig, CacheTime, Thinking},
 };
 use crate::{
-    Message, Request, Role, ToolSpec,
+    Request, Role, ToolSpec,
     derived::DerivedFrom,
-    messages::extras::{fnv, valid},
+    messages::{
+        extras::{fnv, valid},
+        wire_ids::in_call_order,
+    },
     models::ModelInfo,
     openai::message::WirePolicy,
     tools::tool::ToolSpecs,
@@ -142,21 +145,6 @@ impl<'a> Built<'a> {
         let betas = betas.filter(|beta| !is_lost(beta)).map(str::to_owned).collect();
         Self { body, betas, prefix, has_thinking }
     }
-}
-
-/// Returns the messages, with the results of each round in the order of their calls.
-fn in_call_order(messages: &[Message]) -> Vec<&Message> {
-    let mut ordered: Vec<&Message> = messages.iter().collect();
-    let mut at = 0;
-    while at < ordered.len() {
-        let is_result = |message: &&&Message| message.role == Role::Tool;
-        let results = ordered[at + 1..].iter().take_while(is_result).count();
-        let calls = &ordered[at].tool_calls;
-        ordered[at + 1..=at + results]
-            .sort_by_key(|result| calls.iter().position(|call| call.id == result.tool_call_id));
-        at += results + 1;
-    }
-    ordered
 }
 
 /// Returns the reasoning to request. It is constant within a thread, unless the model would have to have reasoned already.

@@ -2,4 +2,8 @@
 
 pub(crate) mod config;
 pub(crate) mod events;
+#[cfg(any(feature = "anthropic", feature = "gemini"))]
+pub(crate) mod json;
 pub(crate) mod server;
+#[cfg(feature = "gemini")]
+pub(crate) mod token;
