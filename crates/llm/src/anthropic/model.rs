@@ -13,7 +13,10 @@ use super::{
 };
 use crate::{
     ChatModel, Delta, ModelConfigError, ModelError, ModelErrorKind, Request, ResponseStream,
-    exchange::server::{Answer, Server},
+    exchange::{
+        server::{Answer, Server},
+        vertex,
+    },
     messages::{media::Accepts, wire_ids::with_wire_ids},
     model::limits::bounded,
     models::ModelInfo,
@@ -70,7 +73,7 @@ impl AnthropicModel {
         }
         // The path begins with the version, which some write into the address.
         let url = config.base_url.trim().trim_end_matches('/');
-        let url = url.strip_suffix("/v1").unwrap_or(url);
+        let url = if config.token.is_some() { url } else { url.strip_suffix("/v1").unwrap_or(url) };
         let server = Server::new(url, config.api_key.clone(), config.timeouts, config.limits)?;
         config.base_url = server.address().to_owned();
         Ok(Self { config: Arc::new(config), server, refusals: Arc::default() })
@@ -157,8 +160,13 @@ impl Call {
         let origin = server.origin();
         let Built { body, betas, prefix, has_thinking } =
             Built::new(config, &origin, &self.request, &offered, &self.form);
-        let key = (!config.api_key.is_empty()).then(|| ("x-api-key", config.api_key.reveal().to_owned()));
         let beta = (!betas.is_empty()).then(|| ("anthropic-beta", betas.join(",")));
+        if let Some(token) = &config.token {
+            let path = vertex::path(&config.model, "streamRawPredict");
+            let headers: Vec<_> = beta.into_iter().collect();
+            return (token.post(server, &path, &headers, &body).await, betas, prefix, has_thinking);
+        }
+        let key = (!config.api_key.is_empty()).then(|| ("x-api-key", config.api_key.reveal().to_owned()));
         let headers = [("anthropic-version", VERSION.to_owned())].into_iter().chain(key).chain(beta);
         (server.post("/v1/messages", headers, &body).await, betas, prefix, has_thinking)
     }

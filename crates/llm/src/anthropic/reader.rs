@@ -9,7 +9,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::refusals::error_in_stream;
 use crate::{
-    Delta, FinishReason, ModelError, ModelErrorKind, Usage,
+    Delta, FinishReason, ModelError, Usage,
     exchange::json::{UNDECODABLE, parse},
     http::error::excerpt,
     messages::origin::{Fields, OriginItem},

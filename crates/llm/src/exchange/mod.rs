@@ -5,5 +5,7 @@ pub(crate) mod events;
 #[cfg(any(feature = "anthropic", feature = "gemini"))]
 pub(crate) mod json;
 pub(crate) mod server;
-#[cfg(feature = "gemini")]
+#[cfg(any(feature = "anthropic", feature = "gemini"))]
 pub(crate) mod token;
+#[cfg(any(feature = "anthropic", feature = "gemini"))]
+pub(crate) mod vertex;

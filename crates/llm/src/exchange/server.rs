@@ -149,12 +149,6 @@ impl Server {
         Refusal { error, body }
     }
 
-    /// Returns the server with another secret, which its errors hide in place of the key.
-    #[cfg(feature = "gemini")]
-    pub(crate) fn with_secret(&self, secret: &ApiKey) -> Self {
-        Self { api_key: secret.clone(), ..self.clone() }
-    }
-
     /// Replaces the key in an error.
     pub(crate) fn hide_key(&self, error: ModelError) -> ModelError {
         ModelError { message: self.api_key.hide_in(error.message), ..error }

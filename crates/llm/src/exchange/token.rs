@@ -5,7 +5,11 @@ use std::{env, fmt, process::Stdio, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use tokio::{process::Command, sync::Mutex, time::timeout};
 
-use crate::{ApiKey, ModelConfigError, ModelError, ModelErrorKind, http::error::excerpt};
+use crate::{
+    ApiKey, ModelConfigError, ModelError, ModelErrorKind,
+    exchange::server::{Answer, Refusal, Server},
+    http::error::excerpt,
+};
 
 /// The variable with a token, and that with a command that prints one.
 const TOKEN: &str = "GOOGLE_ACCESS_TOKEN";
@@ -78,11 +82,29 @@ impl AccessToken {
         let token = (self.source)().await?;
         Ok(current.insert(token).clone())
     }
-}
 
-/// Returns the header with a token.
-pub(crate) fn bearer(token: &ApiKey) -> (&'static str, String) {
-    ("authorization", format!("Bearer {}", token.reveal()))
+    /// Posts a JSON body to a path of a server, and once more with another token if the server refuses this one.
+    pub(crate) async fn post(
+        &self,
+        server: &Server,
+        path: &str,
+        headers: &[(&'static str, String)],
+        body: &impl serde::Serialize,
+    ) -> Result<Answer, Refusal> {
+        let send = async |token: &ApiKey| {
+            let bearer = ("authorization", format!("Bearer {}", token.reveal()));
+            let headers = headers.iter().cloned().chain([bearer]);
+            // Errors hide the token in place of the key.
+            Server { api_key: token.clone(), ..server.clone() }.post(path, headers, body).await
+        };
+        let token = self.get(None).await?;
+        let refused = match send(&token).await {
+            Err(refusal) if refusal.error.status == Some(401) => refusal,
+            sent => return sent,
+        };
+        let next = self.get(Some(&token)).await?;
+        if next == token { Err(refused) } else { send(&next).await }
+    }
 }
 
 impl fmt::Debug for AccessToken {

@@ -1,12 +1,16 @@
 //! The server and its settings.
 
-use std::{collections::BTreeMap, env, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
 use crate::{
-    ApiKey, ModelConfigError, Timeouts, exchange::config::Variables, http::AccessToken, media::Accepts,
-    model::limits::AnswerLimits, models::ModelTable,
+    ApiKey, ModelConfigError, Timeouts,
+    exchange::{config::Variables, vertex},
+    http::AccessToken,
+    media::Accepts,
+    model::limits::AnswerLimits,
+    models::ModelTable,
 };
 
 const GEMINI: Variables = Variables {
@@ -15,10 +19,6 @@ const GEMINI: Variables = Variables {
     default: "https://generativelanguage.googleapis.com",
     hint: "a gateway may need only its address",
 };
-
-/// The variable with a project of Google Cloud, and that with its location.
-const PROJECT: &str = "GOOGLE_CLOUD_PROJECT";
-const LOCATION: &str = "GOOGLE_CLOUD_LOCATION";
 
 /// The server and its settings. Create it with [`GeminiConfig::new`] and change the fields that differ.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl GeminiConfig {
 
     /// Creates the settings of `model` on Vertex AI, in a location such as `europe-west4` or `global`.
     pub fn vertex(project: &str, location: &str, token: AccessToken, model: impl Into<String>) -> Self {
-        let url = vertex_url(project, location, "google");
+        let url = vertex::url(project, location, "google");
         Self { token: Some(token), ..Self::new(url, "", model) }
     }
 
@@ -106,7 +106,7 @@ impl GeminiConfig {
     /// # Errors
     /// [`ModelConfigError::NotSet`] without a project or a token.
     pub fn vertex_from_env(model: impl Into<String>) -> Result<Self, ModelConfigError> {
-        let (project, location) = vertex_place()?;
+        let (project, location) = vertex::place()?;
         Ok(Self::vertex(&project, &location, AccessToken::from_env()?, model))
     }
 
@@ -136,22 +136,6 @@ impl GeminiConfig {
     }
 }
 
-/// Returns the address of a publisher's models on Vertex AI.
-pub(crate) fn vertex_url(project: &str, location: &str, publisher: &str) -> String {
-    let region = if location == "global" { String::new() } else { format!("{location}-") };
-    format!(
-        "https://{region}aiplatform.googleapis.com/v1/projects/{project}/locations/{location}/publishers/{publisher}"
-    )
-}
-
-/// Returns the project and the location of the environment.
-pub(crate) fn vertex_place() -> Result<(String, String), ModelConfigError> {
-    let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
-    let hint = "Vertex AI needs the project of the models";
-    let project = set(PROJECT).ok_or(ModelConfigError::NotSet { key: PROJECT, server: PROJECT, hint })?;
-    Ok((project, set(LOCATION).unwrap_or_else(|| "global".to_owned())))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -167,15 +151,5 @@ mod tests {
         assert_eq!(config(json!({"safetySettings": [], GENERATION: {"topP": 0.5}})).conflict(), None);
         assert_eq!(config(json!({"tools": []})).conflict(), Some("tools"));
         assert_eq!(config(json!({GENERATION: {"temperature": 1}})).conflict(), Some("temperature"));
-    }
-
-    #[test]
-    fn a_location_has_its_own_host() {
-        let token = AccessToken::fixed("t");
-        let url = |location| GeminiConfig::vertex("p", location, token.clone(), "m").base_url;
-        let path = |location| format!("/v1/projects/p/locations/{location}/publishers/google");
-        assert_eq!(url("global"), format!("https://aiplatform.googleapis.com{}", path("global")));
-        let europe = format!("https://europe-west4-aiplatform.googleapis.com{}", path("europe-west4"));
-        assert_eq!(url("europe-west4"), europe);
     }
 }

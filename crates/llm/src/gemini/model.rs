@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use reqwest::Url;
 use serde_json::Value;
 
 use super::{
@@ -13,10 +12,10 @@ use super::{
     request::Built,
 };
 use crate::{
-    ApiKey, ChatModel, Delta, ModelConfigError, ModelError, Request, ResponseStream,
+    ChatModel, Delta, ModelConfigError, ModelError, Request, ResponseStream,
     exchange::{
         server::{Answer, Refusal, Server},
-        token::bearer,
+        vertex,
     },
     messages::{media::Accepts, wire_ids::with_wire_ids},
     model::limits::bounded,
@@ -77,7 +76,8 @@ impl GeminiModel {
         let url = address(&config.base_url);
         let server = Server::new(&url, config.api_key.clone(), config.timeouts, config.limits)?;
         config.base_url = server.address().to_owned();
-        let path = path(&server.url, &config.model);
+        let name = config.model.strip_prefix("models/").unwrap_or(&config.model);
+        let path = format!("{}?alt=sse", vertex::path(name, "streamGenerateContent"));
         Ok(Self { config: Arc::new(config), server, path })
     }
 
@@ -114,24 +114,13 @@ impl GeminiModel {
         }
     }
 
-    /// Sends a body, and once more with another token if the server refuses that.
     async fn send(&self, body: &impl serde::Serialize) -> Result<Answer, Refusal> {
-        let Some(source) = &self.config.token else {
-            let key = self.config.api_key.reveal();
-            let key = (!key.is_empty()).then(|| ("x-goog-api-key", key.to_owned()));
-            return self.server.post(&self.path, key, body).await;
-        };
-        let token = source.get(None).await?;
-        let refused = self.bearing(&token, body).await;
-        if refused.as_ref().err().is_none_or(|refusal| refusal.error.status != Some(401)) {
-            return refused;
+        if let Some(token) = &self.config.token {
+            return token.post(&self.server, &self.path, &[], body).await;
         }
-        let next = source.get(Some(&token)).await?;
-        if next == token { refused } else { self.bearing(&next, body).await }
-    }
-
-    async fn bearing(&self, token: &ApiKey, body: &impl serde::Serialize) -> Result<Answer, Refusal> {
-        self.server.with_secret(token).post(&self.path, [bearer(token)], body).await
+        let key = self.config.api_key.reveal();
+        let key = (!key.is_empty()).then(|| ("x-goog-api-key", key.to_owned()));
+        self.server.post(&self.path, key, body).await
     }
 }
 
@@ -144,17 +133,6 @@ fn address(url: &str) -> String {
     let is_version =
         |part: &str| part.starts_with('v') && part[1..].starts_with(|char: char| char.is_ascii_digit());
     if path.split('/').skip(1).any(is_version) { url.to_owned() } else { format!("{url}/{VERSION}") }
-}
-
-/// Returns the path of a model's streamed answers, behind an address.
-fn path(url: &Url, model: &str) -> String {
-    let model = model.strip_prefix("models/").unwrap_or(model);
-    let mut url = url.clone();
-    url.set_path("");
-    if let Ok(mut parts) = url.path_segments_mut() {
-        parts.push("models").push(&format!("{model}:streamGenerateContent"));
-    }
-    format!("{}?alt=sse", url.path())
 }
 
 /// Returns the deltas of an answer.
@@ -229,16 +207,6 @@ mod tests {
             ),
         ] {
             assert_eq!(address(given), address_of);
-        }
-    }
-
-    #[test]
-    fn a_name_is_one_segment_of_the_path() {
-        let url = Url::parse("https://h/v1beta").unwrap();
-        for (model, name) in
-            [("models/gemini-3.5-flash", "gemini-3.5-flash"), ("a/../b?c#d", "a%2F..%2Fb%3Fc%23d")]
-        {
-            assert_eq!(path(&url, model), format!("/models/{name}:streamGenerateContent?alt=sse"));
         }
     }
 }

@@ -8,7 +8,7 @@ pub(crate) mod error;
 #[cfg(feature = "http")]
 pub use self::client::{ClientError, base_url, client, client_builder, is_loopback, root_cause};
 
-#[cfg(feature = "gemini")]
+#[cfg(any(feature = "anthropic", feature = "gemini"))]
 pub use crate::exchange::token::AccessToken;
 
 /// The names of events and messages without content.

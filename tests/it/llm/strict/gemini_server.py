@@ -34,9 +34,10 @@ def bad(message, code=400, status=None, details=None):
     return Reject(code, {"error": {"code": code, "message": message, "status": status or STATUS[code], **({"details": details} if details else {})}})
 
 def known(value, fields, at):
+    """Refuses unknown fields. Their names in protocol buffers are known too."""
     if not isinstance(value, dict): raise bad(f"Invalid value at '{at}'")
     for name in value:
-        if name not in fields: raise bad(f'Invalid JSON payload received. Unknown name "{name}"' + (f" at '{at}'" if at else "") + ": Cannot find field.")
+        if re.sub("_([a-z])", lambda match: match[1].upper(), name) not in fields: raise bad(f'Invalid JSON payload received. Unknown name "{name}"' + (f" at '{at}'" if at else "") + ": Cannot find field.")
 
 class Content(Handler):
     made = {}                                                                          # signature: the part it came with
@@ -88,7 +89,7 @@ class Content(Handler):
         data = [name for name in DATA if name in part]
         if len(data) > 1: raise bad(f"{at}: oneof field 'data' is already set. Cannot set '{data[1]}'")
         if not data and not part.get("thoughtSignature"): raise bad(f"{at}.data: required oneof field 'data' must have one initialized field")
-        if "text" in part and not part["text"] and not part.get("thoughtSignature"): raise bad("Unable to submit request because it must have a text parameter.")
+        if "text" in part and not part["text"] and role == "user": raise bad("Unable to submit request because it must have a text parameter.")
         if "functionCall" in part:
             if role != "model": raise bad("Please ensure that function call turn comes from the role model.")
             known(part["functionCall"], ["id", "name", "args"], f"{at}.function_call")
@@ -113,31 +114,33 @@ class Content(Handler):
     def check_contents(self, body, names, house):
         contents, signs = body.get("contents"), self.script.config.get("signs", True)
         if not contents: raise bad("* GenerateContentRequest.contents: contents is not specified")
-        open_calls, before = [], None
+        turns = []                                                                     # consecutive contents of one side are one turn
         for n, content in enumerate(contents):
             known(content, ["role", "parts"], f"contents[{n}]")
-            role, content_parts = content.get("role"), content.get("parts")
+            role, parts = content.get("role"), content.get("parts")
             if role not in ("user", "model"): raise bad("Please use a valid role: user, model.")
-            if not content_parts: raise bad(f"* GenerateContentRequest.contents[{n}].parts: contents.parts must not be empty.")
-            if role == before: house.append(f"contents[{n}] has the role of the one before")
-            for m, part in enumerate(content_parts): self.check_part(part, role, f"contents[{n}].parts[{m}]")
-            results = [part["functionResponse"] for part in content_parts if "functionResponse" in part]
-            calls = [part["functionCall"] for part in content_parts if "functionCall" in part]
-            if open_calls or results:
-                if len(results) != len(open_calls): raise bad(EQUAL if open_calls else "Please ensure that function response turn comes immediately after a function call turn.")
-                if any("functionResponse" not in part for part in content_parts[:len(results)]): house.append(f"contents[{n}]: the results are not first")
-                for call, result in zip(open_calls, results):                              # by order; an id, if any, decides
-                    if call["name"] != result["name"]: raise bad(f"Function response name {result['name']} does not match function call name {call['name']}.")
-                    if call.get("id") != result.get("id"): raise bad(f"Function response id {result.get('id')} does not match function call id {call.get('id')}.")
+            if not parts: raise bad(f"* GenerateContentRequest.contents[{n}].parts: contents.parts must not be empty.")
+            for m, part in enumerate(parts): self.check_part(part, role, f"contents[{n}].parts[{m}]")
+            if turns and turns[-1]["role"] == role:
+                house.append(f"contents[{n}] has the role of the one before"); turns[-1]["parts"] = turns[-1]["parts"] + parts
+            else: turns.append({"role": role, "parts": parts})
+        open_calls, before = [], None
+        for n, turn in enumerate(turns):
+            results = [part["functionResponse"] for part in turn["parts"] if "functionResponse" in part]
+            calls = [part["functionCall"] for part in turn["parts"] if "functionCall" in part]
+            if len(results) != len(open_calls): raise bad(EQUAL if open_calls else "Please ensure that function response turn comes immediately after a function call turn.")
+            if any("functionResponse" not in part for part in turn["parts"][:len(results)]): house.append(f"turn {n}: the results are not first")
+            for call, result in zip(open_calls, results):                              # by order; an id, if any, is the same
+                if call["name"] != result["name"]: raise bad(f"Function response name {result['name']} does not match function call name {call['name']}.")
+                if call.get("id") != result.get("id"): raise bad(f"Function response id {result.get('id')} does not match function call id {call.get('id')}.")
             if calls and before is None: raise bad("Please ensure that function call turn comes immediately after a user turn or after a function response turn.")
             ids = [call["id"] for call in calls if call.get("id")]
-            if len(set(ids)) < len(ids): raise bad(f"contents[{n}]: function call ids must be unique")
-            open_calls, before = calls, role
-        if before != "user": raise bad("Please ensure that single turn requests end with a user role or the role field is empty.")
-        if open_calls: raise bad(EQUAL)
-        called = {part["functionCall"]["name"] for content in contents for part in content["parts"] if "functionCall" in part}
+            if len(set(ids)) < len(ids): raise bad(f"turn {n}: function call ids must be unique")
+            open_calls, before = calls, turn["role"]
+        if before != "user": raise bad(EQUAL if open_calls else "Please ensure that single turn requests end with a user role or the role field is empty.")
+        called = {part["functionCall"]["name"] for turn in turns for part in turn["parts"] if "functionCall" in part}
         if called - set(names): house.append(f"calls of tools without a declaration: {sorted(called - set(names))}")
-        return self.check_signatures(contents, signs)
+        return self.check_signatures(turns, signs)
     def check_signatures(self, contents, signs):
         is_text = lambda content: content["role"] == "user" and any("functionResponse" not in part for part in content["parts"])
         begin = max(n for n, content in enumerate(contents) if is_text(content) or n == 0)
@@ -216,7 +219,7 @@ class Content(Handler):
                 if part.get("text"):
                     for piece in pieces(part["text"], answer.get("pieces", 3)): yield chunk(content({**part, "text": piece}))
                 else: yield chunk(content(part))
-            end = {"content": {"role": "model"}, "finishReason": answer.get("finish", "STOP"), **({"finishMessage": answer["message"]} if "message" in answer else {})}
+            end = {**content({"text": ""}), "finishReason": answer.get("finish", "STOP"), **({"finishMessage": answer["message"]} if "message" in answer else {})}
             yield chunk(end)
             if last: yield chunk(content(last))
         for n, pair in enumerate(all_events()):

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Assembler, Message};
+use crate::{Assembler, Message, ModelErrorKind};
 
 fn reader() -> Reader {
     Reader::new("http://h".into(), "m".into(), "p".into())
