@@ -8,7 +8,9 @@ use crate::support::Place;
 async fn turns_are_summed_and_threads_found_by_their_first_words() {
     let place = Place::new();
     assert_eq!(place.run(&["usage"]).await.ok().stdout, "no turns yet\n");
-    for (thread, prompt) in [("sums", "2 + 2"), ("sums", "3 * 3"), ("files", "Which file has the word teapot?")] {
+    for (thread, prompt) in
+        [("sums", "2 + 2"), ("sums", "3 * 3"), ("files", "Which file has the word teapot?")]
+    {
         place.run(&["run", prompt, "--thread", thread, "--model", "offline", "-q"]).await.ok();
     }
     let by_thread = place.run(&["usage", "--by", "thread", "--json"]).await.ok().lines();

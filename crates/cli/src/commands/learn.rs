@@ -57,6 +57,7 @@ pub(crate) async fn learn(args: LearnArgs) -> Result<Exit, SessionError> {
         Wire::Anthropic if !base_url.trim_end_matches('/').ends_with("/v1") => {
             format!("{}/v1", base_url.trim_end_matches('/'))
         }
+        Wire::Gemini if !base_url.contains("/v1") => format!("{}/v1beta", base_url.trim_end_matches('/')),
         _ => base_url.clone(),
     };
     let server = Server::new(&address, choice.key).map_err(|problem| {

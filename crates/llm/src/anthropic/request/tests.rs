@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{ToolCall, messages::origin::OriginItem, models::ModelTable};
+use crate::{Message, ToolCall, messages::origin::OriginItem, models::ModelTable};
 
 const SERVER: &str = "http://h";
 
