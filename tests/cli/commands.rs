@@ -31,8 +31,9 @@ type End = (i32, &'static str);
 /// and with a thread `t` that was killed while it waited for its model.
 struct Case(&'static [&'static str], End, End, End);
 
-const CASES: [Case; 43] = [
+const CASES: [Case; 44] = [
     Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
+    Case(&["usage"], (0, "no turns yet"), (0, "TURNS"), (0, "no turns yet")),
     Case(&["state", "t"], (5, UNKNOWN), (0, "finished"), (0, "agent")),
     Case(&["history", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),
     Case(&["diff", "t", "t"], (5, UNKNOWN), (0, "no differences"), (0, "no differences")),

@@ -222,6 +222,7 @@ async fn a_database_is_encrypted_rekeyed_and_useless_without_its_key() {
         "jobs",
         "memory",
         "threads",
+        "usage",
         "worker",
     ];
     assert_all_tried(with_database, COMMANDS, &others);

@@ -96,6 +96,7 @@ async fn names_and_texts_of_a_database_are_escaped() {
     let tried = [
         &["threads"][..],
         &["threads", "--json"],
+        &["usage", "--by", "thread"],
         &["state", "t"],
         &["state", "t", "--json"],
         &["history", "t"],

@@ -12,7 +12,7 @@ use superstep_session::{
     config::{location::Location, settings::Given},
     error::SessionError,
     live::{Head, NewSession, OnBusy, Prompt, Session},
-    turn::randomness::fresh_thread,
+    turn::{dream_thread, randomness::fresh_thread},
 };
 
 use crate::{
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, SessionError> {
         on_unfinished: if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse },
         on_existing: if new { OnExisting::Refuse } else { OnExisting::Accept },
     };
-    let run = AgentRun { is_fresh, ..open(&location, store, thread, user, turn) };
+    let run = AgentRun { is_fresh, ..open(&location, store, thread, user, turn)? };
     run.follow(|session| session.prompt(prompt, OnBusy::Refuse)).await
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, SessionError> {
         loaded => drop(loaded?),
     }
     drop(store);
-    let run = open(&location, location.open()?, thread, None, turn);
+    let run = open(&location, location.open()?, thread, None, turn)?;
     let from = from.map(CheckpointId);
     let answers = match from {
         Some(_) => Answers::new(),
@@ -94,13 +94,14 @@ fn open(
     thread: ThreadId,
     user: Option<String>,
     turn: TurnArgs,
-) -> AgentRun {
+) -> Result<AgentRun, SessionError> {
+    dream_thread::refuse(location, &thread)?;
     let TurnArgs { json, quiet, trust, .. } = turn;
     let mut given = Given::from(turn);
     given.settings.user = user;
-    let new = NewSession { trust, raw_events: true, ..NewSession::default() };
+    let new = NewSession { trust, is_quiet: quiet, raw_events: true, ..NewSession::default() };
     let session = Session::new(location.clone(), store, thread, given, new);
-    AgentRun { session, json, quiet, is_fresh: false }
+    Ok(AgentRun { session, json, quiet, is_fresh: false })
 }
 
 /// Returns the decisions of the flags about the calls that wait, and says so if the thread is finished.

@@ -121,6 +121,7 @@ pub(super) struct Shared {
     pub(super) servers: Arc<mcp::Pool>,
     pub(super) log: EventLog,
     pub(super) trust: bool,
+    pub(super) is_quiet: bool,
     pub(super) raw_events: bool,
     /// A change also decides open questions.
     pub(super) mode: watch::Sender<Mode>,
@@ -190,7 +191,7 @@ impl Session {
         given: Given,
         new: NewSession,
     ) -> Self {
-        let NewSession { mode, servers, trust, raw_events } = new;
+        let NewSession { mode, servers, trust, is_quiet, raw_events } = new;
         let given = Given { servers, ..given };
         let state = State {
             given,
@@ -209,6 +210,7 @@ impl Session {
             servers: Arc::default(),
             log: EventLog::new(if raw_events { MAX_RAW_BYTES } else { MAX_BYTES }),
             trust,
+            is_quiet,
             raw_events,
             mode: watch::Sender::new(mode),
             state: Mutex::new(state),

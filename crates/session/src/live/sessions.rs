@@ -54,6 +54,8 @@ pub struct NewSession {
     pub servers: BTreeMap<String, McpConfig>,
     /// Accepts a thread that was set back since the user's last run.
     pub trust: bool,
+    /// Emits no hints, which a later shell then shows.
+    pub is_quiet: bool,
     /// Emits the events of the agent as they are, in place of messages, calls, files and notices.
     pub raw_events: bool,
 }
