@@ -31,8 +31,14 @@ type End = (i32, &'static str);
 /// and with a thread `t` that was killed while it waited for its model.
 struct Case(&'static [&'static str], End, End, End);
 
-const CASES: [Case; 44] = [
+const CASES: [Case; 45] = [
     Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
+    Case(
+        &["doctor", "--model", "offline"],
+        (0, "database: "),
+        (0, "with 1 thread"),
+        (0, "with 1 thread"),
+    ),
     Case(&["usage"], (0, "no turns yet"), (0, "TURNS"), (0, "no turns yet")),
     Case(&["state", "t"], (5, UNKNOWN), (0, "finished"), (0, "agent")),
     Case(&["history", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),

@@ -218,6 +218,7 @@ async fn a_database_is_encrypted_rekeyed_and_useless_without_its_key() {
         "db stats",
         "db vacuum",
         "delete",
+        "doctor",
         "dream",
         "jobs",
         "memory",

@@ -16,6 +16,7 @@ mod cloned;
 mod commands;
 mod damaged_texts;
 mod db;
+mod doctor;
 mod dream;
 mod encryption;
 mod escapes;

@@ -227,6 +227,15 @@ Examples:
     /// Draw the agent's graph, or a thread's path through it.
     #[command(visible_alias = "graph")]
     Draw(DrawArgs),
+    /// Check what a turn needs: folder, database, model, MCP servers; exit with 1 if something is missing.
+    #[command(after_help = "\
+The server of the model is asked for its list of models; no tokens are spent.
+
+Examples:
+  superstep doctor
+  superstep doctor --config mine.toml
+  superstep doctor --model anthropic/claude-sonnet-4-5 --json")]
+    Doctor(DoctorArgs),
     /// Sum the tokens and estimated costs of the turns, by day, model or thread.
     #[command(after_help = "\
 Turns of all branches count. Costs are estimates, by the prices of the day of the turn; see `docs/models.md`.
@@ -271,6 +280,24 @@ Examples:
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// The model [default: as for `run`].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// The server [default: as for `run`].
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// A TOML file, whose model and MCP servers are checked too.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) location: LocationArgs,
+    /// Print JSON: one object per line.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

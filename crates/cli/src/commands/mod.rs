@@ -8,6 +8,7 @@ pub(crate) mod agent_jobs;
 pub(crate) mod checks;
 pub(crate) mod db;
 pub(crate) mod diff;
+pub(crate) mod doctor;
 pub(crate) mod dream;
 pub(crate) mod export;
 pub(crate) mod heads;
