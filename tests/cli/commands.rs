@@ -33,12 +33,7 @@ struct Case(&'static [&'static str], End, End, End);
 
 const CASES: [Case; 45] = [
     Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
-    Case(
-        &["doctor", "--model", "offline"],
-        (0, "database: "),
-        (0, "with 1 thread"),
-        (0, "with 1 thread"),
-    ),
+    Case(&["doctor", "--model", "offline"], (0, "database: "), (0, "with 1 thread"), (0, "with 1 thread")),
     Case(&["usage"], (0, "no turns yet"), (0, "TURNS"), (0, "no turns yet")),
     Case(&["state", "t"], (5, UNKNOWN), (0, "finished"), (0, "agent")),
     Case(&["history", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),

@@ -10,7 +10,10 @@ async fn what_is_missing_is_named_with_its_remedy() {
     let nothing = place.run(&["doctor"]).await;
     assert_eq!(nothing.code, Some(1), "{nothing:?}");
     assert!(nothing.stdout.contains("missing  model: no key and no local model server"), "{nothing:?}");
-    assert!(nothing.stdout.contains("set OPENAI_API_KEY") && nothing.stdout.contains("which the first turn creates"));
+    assert!(
+        nothing.stdout.contains("set OPENAI_API_KEY")
+            && nothing.stdout.contains("which the first turn creates")
+    );
 
     place.run(&["run", "2 + 2", "--model", "offline", "-q"]).await.ok();
     let all = place.run(&["doctor", "--model", "offline", "--json"]).await.ok().lines();
@@ -26,5 +29,8 @@ async fn what_is_missing_is_named_with_its_remedy() {
     let dead = ["doctor", "--model", "m", "--base-url", "http://127.0.0.1:1/v1", "--json"];
     let dead = place.run(&dead).await;
     assert_eq!(dead.code, Some(1), "{dead:?}");
-    assert!(dead.lines()[3]["text"].as_str().unwrap().starts_with("m at http://127.0.0.1:1/v1: "), "{dead:?}");
+    assert!(
+        dead.lines()[3]["text"].as_str().unwrap().starts_with("m at http://127.0.0.1:1/v1: "),
+        "{dead:?}"
+    );
 }

@@ -260,16 +260,11 @@ impl Handler for Agent {
                 cursor.parse().map_err(|_| RpcError::invalid_params("the cursor is none of this agent"))?
             }
         };
-        let found = match cwd {
-            Some(cwd) => {
-                absolute(&cwd)?;
-                self.0.sessions.list(&cwd).await
-            }
-            None => self.0.sessions.list_all().await,
-        };
-        let found = found.map_err(|error| rpc_error(&error))?;
-        let next_cursor = (found.len() > skip + PAGE).then(|| (skip + PAGE).to_string());
-        let sessions = found.into_iter().skip(skip).take(PAGE).map(|info| SessionInfo {
+        cwd.as_deref().map_or(Ok(()), absolute)?;
+        let page = self.0.sessions.list(cwd.as_deref(), skip, PAGE).await;
+        let (page, has_more) = page.map_err(|error| rpc_error(&error))?;
+        let next_cursor = has_more.then(|| (skip + PAGE).to_string());
+        let sessions = page.into_iter().map(|info| SessionInfo {
             session_id: SessionId::from(info.thread.as_str()),
             cwd: info.folder,
             title: info.title,
