@@ -45,7 +45,7 @@ struct Shared {
     live: Mutex<HashMap<ThreadId, Session>>,
 }
 
-/// What a shell gives a session.
+/// The settings that a shell gives a session.
 #[derive(Clone, Debug, Default)]
 pub struct NewSession {
     /// The mode.
