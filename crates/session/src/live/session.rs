@@ -15,6 +15,7 @@ use superstep::{
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use crate::{
     config::{location::Location, model::known_models, settings::Given},
@@ -263,7 +264,8 @@ impl Session {
             (None, _) => {
                 state.running = Some(Running::of(&mut job));
                 drop(state);
-                self.0.tasks.spawn(turn::turns(self.0.clone(), job));
+                // The spans of a turn are parts of the trace that began it.
+                self.0.tasks.spawn(turn::turns(self.0.clone(), job).in_current_span());
             }
             (Some(_), OnBusy::Refuse) => {
                 state.last -= 1;
