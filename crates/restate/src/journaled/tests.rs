@@ -4,7 +4,7 @@ use std::{
 };
 
 use serde_json::json;
-use superstep_checkpoint::{CheckpointId, Checkpointer, MemoryCheckpointer, text};
+use superstep_checkpoint::{CheckpointId, Checkpointer, MemoryCheckpointer, Retention, TaskKey, text};
 use superstep_graph::{
     CompiledGraph, Cx, END, Log, NodeError, Route, RunOptions, START, State, StateGraph, error::chain,
 };
@@ -158,12 +158,15 @@ async fn stored_requests_of_each_kind_make_the_same_writes() {
     let thread = ThreadId::from("t");
     run(looping(&Ran::default()), threads.clone()).await.unwrap().unwrap();
     store.history(&thread, Default::default()).await.unwrap();
-    store.count(&thread).await.unwrap();
+    let head = CheckpointId(store.count(&thread).await.unwrap() as u64);
     store.children(&thread).await.unwrap();
     store.nonce(&thread).await.unwrap();
     store.read_commit(&thread, CheckpointId(2)).await.unwrap();
+    let task = TaskKey { thread: thread.clone(), checkpoint: head, slot: 0 };
+    let effect = serde_json::value::to_raw_value("paid").unwrap();
+    store.add_effects(&task, [("more".to_owned(), effect.into())].into()).await.unwrap();
     let pruned = looping(&Ran::default()).with_checkpointer(threads);
-    pruned.thread("t").history().prune(Retention::Last(2)).await.unwrap();
+    pruned.thread("t").prune(Retention::Last(2)).await.unwrap();
     store.delete(&thread).await.unwrap();
     let stored = fixture("requests-v1.jsonl", || objects.lines("t"));
     for kind in [

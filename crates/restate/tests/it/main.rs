@@ -6,6 +6,7 @@
 mod cluster;
 mod conformance;
 mod endurance;
+mod equality;
 mod limits;
 mod node;
 mod partition;
@@ -13,4 +14,5 @@ mod proof;
 mod runs;
 mod service;
 mod signed;
+mod speed;
 mod workers;
