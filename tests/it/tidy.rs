@@ -114,6 +114,7 @@ const FOLDERS: [(&str, &[&str]); 13] = [
             "openai",
             "responses",
             "anthropic",
+            "gemini",
         ],
     ),
     ("memory", &["said", "stored", "memory_tools", "embeddings", "files", "mem0", "history", "dream"]),

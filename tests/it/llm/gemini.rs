@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use superstep::llm::{
     Assembler, Delta, FinishReason, GeminiConfig, GeminiModel, Message, ModelErrorKind, Request, ToolCall,
-    complete, http::AccessToken, media::Media, wire::OriginItem,
+    auth::AccessToken, complete, media::Media, wire::OriginItem,
 };
 
 use super::{
