@@ -116,6 +116,7 @@ const FOLDERS: [(&str, &[&str]); 15] = [
             "openai",
             "responses",
             "anthropic",
+            "gemini",
         ],
     ),
     ("memory", &["said", "stored", "memory_tools", "embeddings", "files", "mem0", "history", "dream"]),

@@ -75,6 +75,12 @@ pub mod internal {
     pub use crate::messages::extras::hash_of;
 }
 
+/// Access tokens that expire, in place of keys.
+#[cfg(any(feature = "anthropic", feature = "gemini"))]
+pub mod auth {
+    pub use crate::exchange::token::AccessToken;
+}
+
 /// Calls of tools: their arguments, their order, and questions to the user.
 pub mod calls {
     pub use crate::tools::{

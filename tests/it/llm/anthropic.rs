@@ -5,7 +5,7 @@ mod agents;
 use serde_json::{Value, json};
 use superstep::llm::{
     AnthropicConfig, AnthropicModel, Assembler, Delta, FinishReason, Message, ModelErrorKind, Request,
-    Response, ToolCall, complete, http::AccessToken, media::Media, wire::OriginItem,
+    Response, ToolCall, auth::AccessToken, complete, media::Media, wire::OriginItem,
 };
 
 use super::{

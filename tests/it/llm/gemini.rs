@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use superstep::llm::{
     Assembler, Delta, FinishReason, GeminiConfig, GeminiModel, Message, ModelErrorKind, Request, ToolCall,
-    complete, http::AccessToken, media::Media, wire::OriginItem,
+    auth::AccessToken, complete, media::Media, wire::OriginItem,
 };
 
 use super::{
@@ -253,6 +253,28 @@ async fn an_answer_is_complete_with_its_reason_for_the_end() {
         let Some((_server, model)) = served(json!([answer])) else { return };
         assert_eq!(complete(&model, hi()).await.unwrap().message.content, "abc", "{change}");
     }
+}
+
+#[tokio::test]
+async fn a_long_thread_has_the_same_prefix_in_every_request() {
+    const ROUNDS: usize = 30;
+    let mut answers: Vec<_> = (0..ROUNDS)
+        .map(|n| json!({"parts": [{"thought": format!("Hm {n}")}, {"text": "So."}, {"call": ["add", {"x": n}]}]}))
+        .collect();
+    answers.push(json!({"parts": [{"text": "ok"}]}));
+    let Some((server, model)) = served(answers.into()) else { return };
+    let mut request = hi();
+    for _ in 0..ROUNDS {
+        let answer = complete(&model, request.clone()).await.unwrap();
+        request = behind(&request, &answer.message);
+    }
+    complete(&model, request).await.unwrap();
+    let log = server.accepted();
+    for pair in log.windows(2) {
+        let [before, behind] = [&pair[0], &pair[1]].map(|line| line.body["contents"].as_array().unwrap());
+        assert_eq!((&behind[..before.len()], behind.len()), (&before[..], before.len() + 2));
+    }
+    assert_eq!(log[ROUNDS].other["signed"], json!([ROUNDS, ROUNDS]));
 }
 
 #[tokio::test]

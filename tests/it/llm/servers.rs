@@ -171,6 +171,13 @@ async fn a_complete_answer_waits_a_short_time_for_the_end_of_its_stream() {
 }
 
 #[tokio::test]
+async fn any_time_for_the_end_of_a_stream_is_accepted() {
+    let endless = |config: &mut OpenAiConfig| config.timeouts.end = Duration::MAX;
+    let (_server, model) = served_as([Answer::stream().text(["a"]).end("stop").done()], endless).await;
+    assert_eq!(complete(&model, hi()).await.unwrap().message.content, "a");
+}
+
+#[tokio::test]
 async fn the_answer_of_a_server_that_gave_up_is_an_error_with_its_reason() {
     for (chunk, kind) in [
         (

@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use crate::{
     ApiKey, ModelConfigError, Timeouts,
-    exchange::{config::Variables, vertex},
-    http::AccessToken,
+    exchange::{config::Variables, token::AccessToken, vertex},
     media::Accepts,
     model::limits::AnswerLimits,
     models::ModelTable,

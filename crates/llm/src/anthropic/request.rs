@@ -120,7 +120,8 @@ impl<'a> Built<'a> {
         };
         let system = system.filter(|system| !system.content.trim().is_empty());
         let system = system.map(|system| blocks(system, false)).unwrap_or_default();
-        let mut conversation = Conversation::new(system, tools.hash);
+        let mid_system = known.is_some_and(|known| known.can("mid_system"));
+        let mut conversation = Conversation::new(system, tools.hash, mid_system);
         for message in in_call_order(rest) {
             let origin = valid(message, (WIRE, server, &config.model));
             let fits = origin.is_some_and(|origin| !form.no_thinking && conversation.fits(&origin.prefix));

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// more.
 ///
 /// ```
-/// use superstep_llm::{ModelError, http::AccessToken};
+/// use superstep_llm::{ModelError, auth::AccessToken};
 ///
 /// # async fn from_metadata_server() -> Result<String, ModelError> { Ok(String::new()) }
 /// let token = AccessToken::from_fn(|| async { Ok(from_metadata_server().await?.into()) });

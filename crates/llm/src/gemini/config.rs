@@ -6,8 +6,7 @@ use serde_json::Value;
 
 use crate::{
     ApiKey, ModelConfigError, Timeouts,
-    exchange::{config::Variables, vertex},
-    http::AccessToken,
+    exchange::{config::Variables, token::AccessToken, vertex},
     media::Accepts,
     model::limits::AnswerLimits,
     models::ModelTable,
@@ -110,7 +109,7 @@ impl GeminiConfig {
         Ok(Self::vertex(&project, &location, AccessToken::from_env()?, model))
     }
 
-    /// Returns the first extra field that would write a field twice.
+    /// Returns the first extra field that would write a field twice, or whose settings are not an object.
     pub fn conflict(&self) -> Option<&str> {
         const OWN_FIELDS: [&str; 4] = ["contents", "systemInstruction", "tools", "toolConfig"];
         const OWN_SETTINGS: [&str; 5] =
@@ -118,7 +117,8 @@ impl GeminiConfig {
         let fields = self.extra.keys().map(String::as_str).filter(|field| OWN_FIELDS.contains(field));
         let settings = self.extra.get(GENERATION).and_then(Value::as_object).into_iter().flatten();
         let settings = settings.map(|(name, _)| &**name).filter(|name| OWN_SETTINGS.contains(name));
-        fields.chain(settings).next()
+        let invalid = self.extra.get(GENERATION).filter(|settings| !settings.is_object()).map(|_| GENERATION);
+        fields.chain(settings).chain(invalid).next()
     }
 
     /// Returns the parameters of requests that have none of their own: see [`ChatModel::settings`](crate::ChatModel::settings).
@@ -151,5 +151,6 @@ mod tests {
         assert_eq!(config(json!({"safetySettings": [], GENERATION: {"topP": 0.5}})).conflict(), None);
         assert_eq!(config(json!({"tools": []})).conflict(), Some("tools"));
         assert_eq!(config(json!({GENERATION: {"temperature": 1}})).conflict(), Some("temperature"));
+        assert_eq!(config(json!({GENERATION: 1})).conflict(), Some(GENERATION));
     }
 }

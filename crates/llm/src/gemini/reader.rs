@@ -50,13 +50,13 @@ struct RawChunk<'a> {
 #[derive(Deserialize)]
 struct RawCandidate<'a> {
     #[serde(borrow)]
-    content: RawContent<'a>,
+    content: Option<RawContent<'a>>,
 }
 
 #[derive(Deserialize)]
 struct RawContent<'a> {
     #[serde(borrow)]
-    parts: Vec<&'a RawValue>,
+    parts: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize)]
@@ -115,8 +115,8 @@ impl Reader {
         let Some(candidate) = chunk["candidates"].get(0) else { return Ok(deltas) };
         self.has_answer = true;
         let raw = serde_json::from_str::<RawChunk<'_>>(&data);
-        let raw = raw.ok().and_then(|raw| raw.candidates.into_iter().next());
-        for part in raw.into_iter().flat_map(|candidate| candidate.content.parts) {
+        let raw = raw.ok().and_then(|raw| raw.candidates.into_iter().next()?.content?.parts);
+        for part in raw.into_iter().flatten() {
             self.part(part, &mut deltas);
         }
         self.finish(candidate)?;

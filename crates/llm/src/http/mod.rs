@@ -8,8 +8,5 @@ pub(crate) mod error;
 #[cfg(feature = "http")]
 pub use self::client::{ClientError, base_url, client, client_builder, is_loopback, root_cause};
 
-#[cfg(any(feature = "anthropic", feature = "gemini"))]
-pub use crate::exchange::token::AccessToken;
-
 /// The names of events and messages without content.
 pub(crate) const KEEP_ALIVE: [&str; 5] = ["ping", "keepalive", "keep-alive", "keep_alive", "heartbeat"];

@@ -31,7 +31,7 @@ use crate::{
     ChatModel, Delta, ModelConfigError, ModelError, ModelErrorKind, OpenAiConfig, Request, ResponseStream,
     exchange::{
         events::Events,
-        server::{Server, encoded, encoding_of, not_a_stream, not_sent, read},
+        server::{Server, encoded, encoding_of, end_of, not_a_stream, not_sent, read},
     },
     http::root_cause,
     messages::media::Accepts,
@@ -267,7 +267,7 @@ impl Answer {
     fn arrived(&mut self, deltas: Result<Vec<Delta>, ModelError>) -> Result<Vec<Delta>, ModelError> {
         if self.reader.is_finished() {
             // Some servers send heartbeats behind an answer until the client leaves.
-            self.until.get_or_insert_with(|| Instant::now() + self.grace);
+            self.until.get_or_insert_with(|| end_of(self.grace));
         }
         let mut deltas = deltas?;
         if deltas.iter().any(|delta| matches!(delta, Delta::Extra { .. })) {
