@@ -6,7 +6,10 @@ mod editor;
 mod modes;
 mod sessions;
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 /// Returns the arguments of `write_file`.
 fn write(path: &str, content: &str) -> String {
@@ -21,4 +24,14 @@ fn shell(command: &str) -> String {
 /// Selects an option of a permission request.
 fn selected(option: &str) -> Value {
     json!({ "outcome": { "outcome": "selected", "optionId": option } })
+}
+
+/// Waits for an effect of the program.
+async fn until(is_so: impl Fn() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(300), waiting).await.expect("it happens");
 }

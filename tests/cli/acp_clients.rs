@@ -65,7 +65,8 @@ async fn the_sdk_for_javascript() {
     let (place, server) = (Place::new(), server().await);
     let work = place.work().to_str().unwrap().to_owned();
     let script = ["--input-type=module", "-", &work].map(str::to_owned);
-    let mut command = prepared(&place, Path::new("node"), &[&script[..], &agent(&server.base_url())].concat());
+    let mut command =
+        prepared(&place, Path::new("node"), &[&script[..], &agent(&server.base_url())].concat());
     command.current_dir(folder);
     assert_seen(ended_with_stdin(command, include_bytes!("acp/clients/client.mjs")).await, &place);
 }
@@ -100,8 +101,9 @@ async fn acpx() {
         node.exists().then_some(node)
     });
     let node = node.expect("node is beside acpx");
+    let program = folder.join("node_modules/.bin/acpx");
+    let begin = [program.to_str().unwrap(), "--agent", &agent, "--ttl", "1"];
     let acpx = async |words: &[&str]| {
-        let begin = [folder.join("node_modules/.bin/acpx").to_str().unwrap(), "--agent", &agent, "--ttl", "1"];
         let args: Vec<_> = begin.iter().chain(words).map(|word| (*word).to_owned()).collect();
         let mut command = prepared(&place, &node, &args);
         ended(command.env("HOME", place.beside("home"))).await

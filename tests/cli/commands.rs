@@ -31,7 +31,9 @@ type End = (i32, &'static str);
 /// and with a thread `t` that was killed while it waited for its model.
 struct Case(&'static [&'static str], End, End, End);
 
-const CASES: [Case; 43] = [
+const CASES: [Case; 44] = [
+    // Its client leaves at once.
+    Case(&["acp"], (0, ""), (0, ""), (0, "")),
     Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
     Case(&["state", "t"], (5, UNKNOWN), (0, "finished"), (0, "agent")),
     Case(&["history", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),

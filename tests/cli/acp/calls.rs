@@ -1,12 +1,21 @@
 //! Tool calls, questions about them, and their ends.
 
-use std::fs;
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
 
 use serde_json::{Value, json};
 use superstep_testing::script::{Answer, call, calls, txt};
 
-use super::{editor::Editor, selected, shell, write};
+use super::{editor::Editor, selected, shell, until, write};
 use crate::support::{Place, received, serve};
+
+/// Returns whether a process runs.
+fn alive(id: &str) -> bool {
+    let signal = Command::new("kill").args(["-0", id]).stderr(Stdio::null()).status();
+    signal.unwrap().success()
+}
 
 #[tokio::test]
 async fn a_turn_is_text_calls_and_one_response_after_all_of_it() {
@@ -176,17 +185,14 @@ async fn a_cancel_ends_the_model_the_question_and_the_tool() {
     editor.call("session/set_mode", json!({ "sessionId": session, "modeId": "auto" })).await;
     let prompt = editor.prompt(&session, "go").await;
     let pid = place.work().join("pid");
-    while fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n')).eq(&false) {
-        tokio::task::yield_now().await;
-    }
+    until(|| fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n'))).await;
     editor.cancel(&session).await;
     let failed = editor.until(|line| line["params"]["update"]["status"] == "failed").await;
     assert_eq!(failed["params"]["update"]["toolCallId"], "c2");
     assert_eq!(editor.response(prompt).await["result"]["stopReason"], "cancelled");
     let pid = fs::read_to_string(pid).unwrap();
-    let alive =
-        std::process::Command::new("kill").args(["-0", pid.trim()]).stderr(std::process::Stdio::null());
-    assert!(!{ alive }.status().unwrap().success(), "the program of the tool has ended");
+    // The program of the tool ends.
+    until(|| !alive(pid.trim())).await;
 
     // A cancel without a turn does not hit the next one.
     editor.cancel(&session).await;
@@ -255,9 +261,7 @@ async fn a_turn_killed_in_a_tool_is_shown_and_continued_and_repeats_nothing() {
     editor.prompt(&session, "go").await;
     received(&server, 2).await;
     let log = place.work().join("log");
-    while !fs::read_to_string(&log).is_ok_and(|log| log.contains("two")) {
-        tokio::task::yield_now().await;
-    }
+    until(|| fs::read_to_string(&log).is_ok_and(|log| log.contains("two"))).await;
     editor.kill().await;
 
     place.file("go", "");
