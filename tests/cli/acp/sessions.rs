@@ -51,7 +51,33 @@ async fn a_session_without_a_prompt_survives_its_process() {
     let elsewhere = place.beside("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     let moved = json!({ "sessionId": session, "cwd": elsewhere, "mcpServers": [] });
-    assert_ne!(editor.refused("session/load", moved).await["code"], -32603);
+    assert_eq!(
+        editor.refused("session/load", moved).await["code"],
+        -32002,
+        "that folder has its own database"
+    );
+}
+
+#[tokio::test]
+async fn a_session_of_a_shared_database_is_not_opened_in_another_folder() {
+    let place = Place::new();
+    let server = serve([txt("hello")]).await;
+    let (url, elsewhere) = (server.base_url(), place.beside("elsewhere"));
+    fs::create_dir(&elsewhere).unwrap();
+    let args = ["acp", "--base-url", &url, "--model", "m", "--no-memory", "--db", "../shared.db"];
+    let mut editor = Editor::with(place.command(&args), json!({})).await;
+    for has_turn in [false, true] {
+        let session = editor.new_session(&place).await;
+        if has_turn {
+            assert_eq!(editor.ask(&session, "hi", &[]).await.text(), "hello");
+        }
+        editor.call("session/close", json!({ "sessionId": session })).await;
+        let moved = json!({ "sessionId": session, "cwd": elsewhere, "mcpServers": [] });
+        let error = editor.refused("session/load", moved).await;
+        assert_eq!(error["code"], -32602, "{error}");
+        assert!(error["message"].as_str().unwrap().contains("is of the folder"), "{error}");
+        assert_eq!(editor.load(&place, &session).await.text(), if has_turn { "hello" } else { "" });
+    }
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ pub(super) struct Turn {
     effect: Option<CallView>,
 }
 
-/// The question that the client has. A client that is no longer asked is informed when the value is dropped.
+/// The question that the client has. A drop before the decision withdraws it.
 struct Asked {
     id: String,
     /// The client's decision; `None` once it is given.
