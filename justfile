@@ -115,6 +115,15 @@ new-project:
 mcp:
     sh tests/it/mcp/install.sh target/mcp
 
+# Clients of the Agent Client Protocol, for the tests that want them: the SDKs for JavaScript and Python, and acpx; takes some minutes.
+acp-clients:
+    sh tests/cli/acp/clients/install.sh target/acp-clients
+    cargo test -p superstep-cli --all-features --test cli -- acp_clients
+
+# Many prompts in one process of `superstep acp`, whose memory stays flat; the tests try a hundred.
+acp-prompts n="1000":
+    SUPERSTEP_ACP_PROMPTS={{n}} cargo test -p superstep-cli --all-features --test cli -- the_memory_of_a_long_process
+
 # A collector of OpenTelemetry with a page for traces, and a trace in it; installs Phoenix from PyPI the first time.
 traces:
     sh examples/telemetry.sh

@@ -31,7 +31,9 @@ type End = (i32, &'static str);
 /// and with a thread `t` that was killed while it waited for its model.
 struct Case(&'static [&'static str], End, End, End);
 
-const CASES: [Case; 45] = [
+const CASES: [Case; 46] = [
+    // Its client leaves at once.
+    Case(&["acp"], (0, ""), (0, ""), (0, "")),
     Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
     Case(&["doctor", "--model", "offline"], (0, "database: "), (0, "with 1 thread"), (0, "with 1 thread")),
     Case(&["usage"], (0, "no turns yet"), (0, "TURNS"), (0, "no turns yet")),

@@ -3,8 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping")]
 
 mod listed;
+// The schema of the protocol, which the tests of its crate use as well.
+#[cfg(unix)]
+#[path = "../../crates/acp/tests/it/schema.rs"]
+mod schema;
 mod support;
 
+#[cfg(unix)]
+mod acp;
+#[cfg(unix)]
+mod acp_clients;
 #[cfg(unix)]
 mod agent_jobs;
 mod answers;

@@ -78,6 +78,7 @@ guides! {
     design = "docs/DESIGN.md";
     architecture = "docs/architecture.md";
     cli = "docs/cli.md";
+    acp = "docs/acp.md";
     security = "docs/security.md";
     session = "docs/session.md";
 }

@@ -7,7 +7,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -65,6 +65,8 @@ pub(super) struct Open {
     /// The texts that this client sent into turns.
     steered: Mutex<Vec<String>>,
     number: AtomicU64,
+    /// The first prompt has sent the commands.
+    has_commands: AtomicBool,
 }
 
 impl Open {
@@ -114,6 +116,7 @@ impl Agent {
             calls: Mutex::default(),
             steered: Mutex::default(),
             number: AtomicU64::default(),
+            has_commands: AtomicBool::default(),
         });
         self.all().insert(id.clone(), open.clone());
         let agent = self.clone();
@@ -320,6 +323,7 @@ impl Handler for Agent {
         cancel: CancellationToken,
     ) -> Result<PromptResponse, RpcError> {
         let open = self.open(&prompt.session_id)?;
+        without_images(&prompt)?;
         match prompt.content.command {
             Some(PromptCommand::Undo) => {
                 let text = self.undo(&open).await.map_err(|error| rpc_error(&error))?;
@@ -331,7 +335,10 @@ impl Handler for Agent {
             }
             _ => {}
         }
-        self.send_commands(&open.id).await;
+        if !open.has_commands.swap(true, Ordering::Relaxed) {
+            // The editor may have dropped those after the response of the new session.
+            self.send_commands(&open.id).await;
+        }
         let events = open.session.subscribe(Since::Now);
         let turn = match prompt.content.command {
             Some(PromptCommand::Continue) => {
@@ -341,7 +348,8 @@ impl Handler for Agent {
                 }
                 open.session.proceed(None, Answers::new())
             }
-            _ => open.session.prompt(Prompt::new(prompt.content.text), OnBusy::Queue),
+            // A turn that no prompt began ends like one of a prompt.
+            _ => open.session.prompt(Prompt::new(prompt.content.text), OnBusy::Replace),
         };
         let turn = turn.map_err(|error| rpc_error(&error))?;
         let ended = Turn::new(self.0.client.clone(), open.clone()).follow(turn, events, cancel).await;
@@ -351,6 +359,7 @@ impl Handler for Agent {
 
     async fn steer(&self, prompt: ClientPrompt) -> Result<SteerOutcome, RpcError> {
         let open = self.open(&prompt.session_id)?;
+        without_images(&prompt)?;
         let text = prompt.content.text;
         if open.session.is_running() && open.session.steer(&text).await.is_ok() {
             open.steered.lock().unwrap_or_else(PoisonError::into_inner).push(text);
@@ -387,6 +396,13 @@ fn absolute(cwd: &Path) -> Result<(), RpcError> {
         return Ok(());
     }
     Err(RpcError::invalid_params(format!("`cwd` is the absolute path of a folder, got `{}`", cwd.display())))
+}
+
+fn without_images(prompt: &ClientPrompt) -> Result<(), RpcError> {
+    match &prompt.content.images[..] {
+        [] => Ok(()),
+        _ => Err(RpcError::invalid_params("images are not supported; name the path of a file")),
+    }
 }
 
 /// Formats UTC milliseconds as ISO 8601.

@@ -44,6 +44,11 @@ impl Calls {
     }
 }
 
+/// Returns whether a tool is one whose calls show their change of a file.
+pub(super) fn is_edit(tool: &str) -> bool {
+    matches!(tool, "edit_file" | "write_file")
+}
+
 fn is_diff(content: &ToolContent) -> bool {
     matches!(content, ToolContent::Diff { .. })
 }

@@ -5,5 +5,6 @@
 pub(crate) mod agent;
 mod calls;
 mod options;
+mod questions;
 mod servers;
 mod turn;

@@ -4,21 +4,24 @@
 
 use std::{collections::VecDeque, future::pending, path::PathBuf, sync::Arc};
 
+use futures::{FutureExt as _, future::BoxFuture};
 use serde_json::{Value, json};
-use superstep::agent::{AgentOutcome, Approval};
+use superstep::{
+    agent::{AgentOutcome, Approval},
+    llm::snapshots::FileChanges,
+};
 use superstep_acp::{
     Client,
-    stream::{Choice, Joiner, choice, permission_options, stop_reason},
+    stream::{Joiner, fenced, stop_reason, text_content},
     wire::{
-        Chunk, CompactionStatus, Cost, ElicitationMode, ElicitationRequest, ElicitationResponse, Meta,
-        PermissionRequest, PlanEntry, PlanPriority, PlanStatus as WirePlan, PromptResponse, RpcError,
-        SessionId, SessionUpdate, Severity, StopReason,
+        Chunk, CompactionStatus, Cost, Meta, PlanEntry, PlanPriority, PlanStatus as WirePlan, PromptResponse,
+        RpcError, SessionId, SessionUpdate, Severity, StopReason, ToolCall,
     },
 };
 use superstep_session::{
     error::{ErrorKind, SessionError},
     live::{
-        Ended, Events, Level, MessageView, Notice, PlanItem, PlanStatus, Question, Said, Session,
+        CallView, Ended, Events, Level, MessageView, Notice, PlanItem, PlanStatus, Question, Said, Session,
         SessionEvent, TurnEnd, TurnId, UsageView,
     },
 };
@@ -27,7 +30,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
     agent::Open,
-    calls::{Calls, whole},
+    calls::{Calls, is_edit},
+    questions,
 };
 
 /// A turn whose events a client receives.
@@ -36,52 +40,76 @@ pub(super) struct Turn {
     open: Arc<Open>,
     cwd: PathBuf,
     joiner: Joiner,
-    asked: VecDeque<Question>,
+    /// The questions that the client does not have yet.
+    waiting: VecDeque<Question>,
+    asked: Option<Asked>,
     /// The text of the newest message that the client has.
     said: String,
+    /// The last call that ended and may have changed files unseen.
+    effect: Option<CallView>,
+}
+
+/// The question that the client has. A drop before the decision withdraws it.
+struct Asked {
+    id: String,
+    /// The client's decision; `None` once it is given.
+    decision: Option<BoxFuture<'static, Option<Approval>>>,
 }
 
 impl Turn {
     pub(super) fn new(client: Client, open: Arc<Open>) -> Self {
         let cwd = open.session.location().cwd().to_owned();
-        Self { client, open, cwd, joiner: Joiner::default(), asked: VecDeque::new(), said: String::new() }
+        let (joiner, waiting, said) = Default::default();
+        Self { client, open, cwd, joiner, waiting, asked: None, said, effect: None }
     }
 
     fn session(&self) -> &Session {
         &self.open.session
     }
 
-    /// Sends the events of a turn until its end. `cancel` cancels the turn.
+    /// Sends the events of a turn until its end, and asks about its calls. `cancel` cancels the turn.
     pub(super) async fn follow(
         mut self,
         turn: TurnId,
         mut events: Events,
         cancel: CancellationToken,
     ) -> Result<PromptResponse, RpcError> {
-        let mut is_cancelled = false;
+        let (mut is_cancelled, mut is_running) = (false, false);
         loop {
             let due = self.joiner.due();
-            let event = tokio::select! {
+            tokio::select! {
                 biased;
                 () = cancel.cancelled(), if !is_cancelled => {
                     is_cancelled = true;
+                    if self.session().unqueue(turn).is_some() {
+                        return Ok(response(StopReason::Cancelled, Value::Null));
+                    }
                     self.session().cancel();
-                    continue;
                 }
                 () = wait(due) => {
                     for update in self.joiner.take_due(Instant::now()) {
-                        self.send(update).await;
+                        let _ = self.client.update(&self.open.id, &update).await;
                     }
-                    continue;
                 }
-                event = events.next() => event,
-            };
-            let Some((_, event)) = event else { return Err(closed()) };
-            match event {
-                SessionEvent::TurnEnded(end) if end.turn == turn => return self.end(end).await,
-                event => self.event(event).await,
+                decision = decided(&mut self.asked) => self.answer(decision),
+                event = events.next() => match event {
+                    None => return Err(closed()),
+                    Some((_, SessionEvent::TurnEnded(end))) if end.turn == turn => {
+                        if let Some(Asked { decision: Some(decision), .. }) = self.asked.take()
+                            && is_cancelled
+                        {
+                            // The client answers the question before it has the end of the turn.
+                            decision.await;
+                        }
+                        return self.end(end).await;
+                    }
+                    Some((_, SessionEvent::TurnStarted { turn: started, .. })) => is_running = started == turn,
+                    // Another turn has its own receiver.
+                    Some((_, event)) if is_running => self.event(event).await,
+                    Some(_) => {}
+                },
             }
-            self.ask(&cancel, &mut events).await;
+            self.ask(&cancel).await;
         }
     }
 
@@ -106,12 +134,16 @@ impl Turn {
             SessionEvent::Call(call) => {
                 if call.status.is_end() {
                     self.joiner.end_call(&call.key);
+                    self.effect =
+                        Some(call.clone()).filter(|call| !is_edit(&call.tool)).or(self.effect.take());
                 }
                 let update = self.open.calls().update(&call, &self.cwd, true);
                 self.send(update).await;
             }
             SessionEvent::Output { key, chunk, .. } => self.joiner.output(Instant::now(), &key, &chunk),
-            SessionEvent::Asked(question) => self.asked.push_back(*question),
+            SessionEvent::Asked(question) => self.waiting.push_back(*question),
+            SessionEvent::Answered { id, .. } => drop(self.asked.take_if(|asked| asked.id == id)),
+            SessionEvent::Files(changes) => self.files(&changes).await,
             SessionEvent::Plan(items) => self.send(plan(items)).await,
             SessionEvent::Steered { message, text } if !self.open.has_steered(&text) => {
                 self.send(SessionUpdate::UserMessageChunk(Chunk::text(message, text))).await;
@@ -131,6 +163,18 @@ impl Turn {
         }
     }
 
+    /// Shows the changes of a round of tools at its last call that is no edit: those have shown theirs.
+    async fn files(&mut self, changes: &FileChanges) {
+        let Some(call) = self.effect.take() else { return };
+        let diffs = changes.changes.iter().filter(|change| !change.diff.is_empty());
+        let diffs = diffs.map(|change| text_content(fenced(&change.diff, "diff")));
+        let result = call.result.filter(|result| !result.is_empty());
+        let content: Vec<_> =
+            result.map(|result| text_content(fenced(&result, ""))).into_iter().chain(diffs).collect();
+        let changed = ToolCall { content: Some(content), ..ToolCall::new(call.key) };
+        self.send(SessionUpdate::ToolCallUpdate(changed)).await;
+    }
+
     async fn notice(&mut self, notice: Notice) {
         let can = self.client.capabilities();
         if notice.code == "compacted" && can.session.compaction {
@@ -140,7 +184,7 @@ impl Turn {
         } else if can.session.notices {
             let severity = if notice.level == Level::Info { Severity::Info } else { Severity::Warning };
             self.send(SessionUpdate::Notice { severity, title: notice.text, description: None }).await;
-        } else if notice.code == "note" {
+        } else if matches!(notice.code, "note" | "hint" | "lagged") {
             // Without it nobody would know that no model is configured, or that a server is missing.
             let id = format!("note-{}", self.open.next_number());
             let text = format!("> {}\n\n", notice.text);
@@ -148,88 +192,38 @@ impl Turn {
         }
     }
 
-    /// Asks the client about the calls that wait, one after the other.
-    async fn ask(&mut self, cancel: &CancellationToken, events: &mut Events) {
-        while let Some(question) = self.asked.pop_front() {
+    /// Asks the client about the next call that waits, if it has no other question.
+    async fn ask(&mut self, cancel: &CancellationToken) {
+        while self.asked.is_none() {
+            let Some(question) = self.waiting.pop_front() else { return };
             if !self.session().questions().iter().any(|open| open.id == question.id) {
                 continue;
             }
-            let Some(approval) = self.decision(&question, cancel).await else {
-                // Nothing runs, and the call still waits.
-                self.session().cancel();
-                return;
-            };
+            self.flush().await;
             let id = question.id.clone();
-            if self.session().answer([(id.clone(), approval)]).is_err() {
-                continue;
-            }
-            // An answer may decide the next questions as well.
-            while let Some((_, event)) = events.next().await {
-                let is_answered =
-                    matches!(&event, SessionEvent::Answered { id: answered, .. } if *answered == id);
-                self.event(event).await;
-                if is_answered {
-                    break;
-                }
-            }
+            let (client, open, cwd) = (self.client.clone(), self.open.clone(), self.cwd.clone());
+            let cancel = cancel.clone();
+            let decision =
+                async move { questions::decision(&client, &open.id, &cwd, &question, &cancel).await };
+            self.asked = Some(Asked { id, decision: Some(decision.boxed()) });
         }
     }
 
-    /// Returns the user's decision about a call; `None` if there is none.
-    async fn decision(&mut self, question: &Question, cancel: &CancellationToken) -> Option<Approval> {
-        let request = &question.waiting.request;
-        if let Some(form) = &request.form {
-            return self.form(question, &form.message, form.schema.clone(), cancel).await;
-        }
-        let mut tool_call = whole(&question.call, &self.cwd, true);
-        let mut text = question.waiting.question();
-        if let Some(hidden) = question.waiting.hidden() {
-            text.push_str(&format!("\n[{hidden}]"));
-        }
-        let text = superstep_acp::stream::text_content(superstep_acp::stream::fenced(&text, ""));
-        tool_call.content.get_or_insert_default().push(text);
-        let asked =
-            PermissionRequest { session_id: self.open.id.clone(), tool_call, options: permission_options() };
-        let answer = self.client.request_permission(&asked, cancel).await.ok()?;
-        if let Some(decision) = answer.meta.superstep("decision") {
-            // An unknown decision is none.
-            return serde_json::from_value(decision.clone()).ok();
-        }
-        Some(match choice(&answer.outcome)? {
-            Choice::Once => Approval::Approve,
-            Choice::Always => Approval::Always,
-            Choice::Reject => Approval::Deny("the user said no".to_owned()),
-        })
-    }
-
-    async fn form(
-        &mut self,
-        question: &Question,
-        message: &str,
-        schema: Value,
-        cancel: &CancellationToken,
-    ) -> Option<Approval> {
-        if !self.client.capabilities().elicitation.form {
-            let text = "a question with a form is declined, because this client shows none; answer it with \
-                        `superstep resume --answer`";
-            let (level, code) = (Level::Warning, "note");
-            self.notice(Notice { level, code, text: text.to_owned(), of_call: true }).await;
-            return Some(Approval::Deny("the user's editor cannot show the question".to_owned()));
-        }
-        let asked = ElicitationRequest {
-            session_id: self.open.id.clone(),
-            tool_call_id: Some(question.call.key.clone()),
-            message: message.to_owned(),
-            mode: ElicitationMode::Form { requested_schema: schema },
+    /// Takes the client's decision about a call.
+    fn answer(&mut self, decision: Option<Approval>) {
+        let Some(asked) = &mut self.asked else { return };
+        asked.decision = None;
+        let Some(approval) = decision else {
+            // Nothing runs, and the call still waits.
+            self.waiting.clear();
+            self.session().cancel();
+            return;
         };
-        Some(match self.client.elicit(&asked, cancel).await.ok()? {
-            ElicitationResponse::Accept { content: Some(content) } => {
-                Approval::Answer(Value::Object(content))
-            }
-            ElicitationResponse::Accept { content: None } => Approval::Approve,
-            ElicitationResponse::Decline => Approval::Deny("the user declined".to_owned()),
-            ElicitationResponse::Cancel => Approval::Cancel,
-        })
+        let answer = (asked.id.clone(), approval);
+        // Otherwise its event says that the question is closed, after those that it decides as well.
+        if self.session().answer([answer]).is_err() {
+            self.asked = None;
+        }
     }
 
     async fn end(mut self, end: TurnEnd) -> Result<PromptResponse, RpcError> {
@@ -271,6 +265,14 @@ impl Turn {
 async fn wait(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due).await,
+        None => pending().await,
+    }
+}
+
+/// Waits for the client's decision.
+async fn decided(asked: &mut Option<Asked>) -> Option<Approval> {
+    match asked.as_mut().and_then(|asked| asked.decision.as_mut()) {
+        Some(decision) => decision.await,
         None => pending().await,
     }
 }

@@ -110,7 +110,7 @@ impl Sessions {
     /// Opens the session of a thread, which may be one without a turn. A live one is the same session, with these settings.
     ///
     /// # Errors
-    /// There is no such thread, it is that of a dream, or its database cannot be used.
+    /// There is no such thread, it is that of a dream or of another folder, or its database cannot be used.
     pub async fn open(
         &self,
         folder: &Path,
@@ -133,9 +133,18 @@ impl Sessions {
             return Err(location.unknown(thread.as_str()));
         }
         let store = location.open()?;
-        if is_stored {
-            let (remembered, _) = location.remembered(&*store, thread, None).await?;
-            location.cwd_of(&remembered)?;
+        let of = match is_stored {
+            true => {
+                let (remembered, _) = location.remembered(&*store, thread, None).await?;
+                remembered.cwd.filter(|_| !remembered.is_foreign).map(PathBuf::from)
+            }
+            false => decided.session().map(|created| created.cwd),
+        };
+        // A folder's own database moves with the folder.
+        if let Some(of) = of.filter(|of| location.has_own_db() && *of != location.cwd()) {
+            let (of, folder) = (of.display(), location.cwd().display());
+            let problem = format!("thread `{thread}` is of the folder `{of}`, not of `{folder}`");
+            return Err(SessionError::usage(problem));
         }
         let session = self.start(location, store, thread.clone(), new);
         session.transcript().await?;
