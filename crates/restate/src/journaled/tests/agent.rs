@@ -71,6 +71,6 @@ fn says(text: &str) -> AgentStateUpdate {
 
 #[test]
 fn an_agent_ends_alike_from_the_journal_after_any_crash() {
-    let report = sim::check(on_journals(100), agent, [says("note it"), says("again")]);
+    let report = sim::check(on_journals(40), agent, [says("note it"), says("again")]);
     assert!(report.crashes > 0);
 }
