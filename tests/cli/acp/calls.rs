@@ -67,9 +67,9 @@ async fn each_option_of_a_permission_is_a_decision_about_one_call_or_the_tool() 
     let (a, b) = (write(a, "a"), write(b, "b"));
     let (c, d, e) = (write(c, "c"), write(d, "d"), write(e, "e"));
     let server = serve([
-        calls([("c1", "write_file", &a), ("c2", "write_file", &b)]),
+        calls([("c1", "write_file", &*a), ("c2", "write_file", &*b)]),
         txt("one"),
-        calls([("c3", "write_file", &c), ("c4", "write_file", &d)]),
+        calls([("c3", "write_file", &*c), ("c4", "write_file", &*d)]),
         txt("two"),
         call("c5", "write_file", &e),
         txt("three"),
@@ -135,7 +135,7 @@ async fn without_a_decision_nothing_runs_and_the_call_waits_for_continue() {
 async fn a_decision_may_have_other_arguments_or_a_reason() {
     let place = Place::new();
     let server = serve([
-        calls([("c1", "write_file", &write("a.txt", "a")), ("c2", "write_file", &write("b.txt", "b"))]),
+        calls([("c1", "write_file", &*write("a.txt", "a")), ("c2", "write_file", &*write("b.txt", "b"))]),
         txt("done"),
     ])
     .await;

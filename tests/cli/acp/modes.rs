@@ -15,11 +15,11 @@ async fn a_mode_decides_before_the_user() {
     let place = Place::new();
     let writes = |id: &'static str| write(&format!("{id}.txt"), "x");
     let server = serve([
-        calls([("c1", "write_file", &writes("c1")), ("c2", "shell", &shell("touch c2.txt"))]),
+        calls([("c1", "write_file", &*writes("c1")), ("c2", "shell", &*shell("touch c2.txt"))]),
         txt("edited"),
         call("c3", "write_file", &writes("c3")),
         txt("denied"),
-        calls([("c4", "write_file", &writes("c4")), ("c5", "shell", &shell("touch c5.txt"))]),
+        calls([("c4", "write_file", &*writes("c4")), ("c5", "shell", &*shell("touch c5.txt"))]),
         txt("all"),
     ])
     .await;
