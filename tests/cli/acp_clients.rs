@@ -102,7 +102,7 @@ async fn acpx() {
     });
     let node = node.expect("node is beside acpx");
     let program = folder.join("node_modules/.bin/acpx");
-    let begin = [program.to_str().unwrap(), "--agent", &agent, "--ttl", "1"];
+    let begin = [program.to_str().unwrap(), "--agent", &agent, "--ttl", "60"];
     let acpx = async |words: &[&str]| {
         let args: Vec<_> = begin.iter().chain(words).map(|word| (*word).to_owned()).collect();
         let mut command = prepared(&place, &node, &args);
@@ -112,7 +112,7 @@ async fn acpx() {
     assert!(once.contains("at once"), "{once}");
     assert!(place.work().join("a.txt").exists());
 
-    // Each command is a process of its own.
+    // Commands are processes of their own; one of acpx holds the agent until the session is closed.
     acpx(&["sessions", "new"]).await.ok();
     let first = acpx(&["--approve-all", "--format", "quiet", "prompt", "go"]).await.ok().stdout;
     assert!(first.contains("first") && place.work().join("b.txt").exists(), "{first}");

@@ -22,8 +22,8 @@ async fn without_key_and_server_a_prompt_is_answered_with_quotes_and_a_note() {
     let told: Vec<_> = ran.stderr.lines().collect();
     assert_eq!(
         told[0],
-        "no key and no local model server: answering with `--model offline`, which is not a language model; \
-         it plans tool calls and quotes their results"
+        "no key and no local model server (neither OPENAI_BASE_URL nor OPENAI_API_KEY is set): answering with \
+         `--model offline`, which is not a language model; it plans tool calls and quotes their results"
     );
     let thread = told[1].strip_prefix("thread ").unwrap();
     assert!(thread.starts_with("t-2"), "{thread}");

@@ -41,8 +41,6 @@ async fn a_mode_decides_before_the_user() {
     assert_eq!(options["configOptions"][0]["currentValue"], "read-only");
     assert_eq!(editor.ask(&session, "go", &[]).await.text(), "denied");
     assert!(!exists("c3.txt"));
-    let offered = server.requests()[2]["tools"].to_string();
-    assert!(offered.contains("read_file") && !offered.contains("write_file"), "{offered}");
 
     editor.call("session/set_mode", mode("auto")).await;
     assert_eq!(editor.ask(&session, "go", &[]).await.text(), "all");
@@ -103,9 +101,9 @@ async fn a_server_of_the_client_is_used_and_never_stored() {
     let params = json!({ "cwd": place.work(), "mcpServers": [small, broken] });
     let new = editor.call("session/new", params).await;
     let session = new["sessionId"].as_str().unwrap().to_owned();
-    let turn = editor.ask(&session, "go", &["allow_once"]).await;
+    let turn = editor.ask(&session, "go", &[]).await;
     assert_eq!((turn.stop(), turn.text().as_str()), ("end_turn", "said"));
-    assert_eq!(turn.asked[0]["toolCall"]["kind"], "other");
+    assert_eq!(turn.of("tool_call")[0]["kind"], "other", "some clients allow others by their kind");
     let notices = turn.of("notice").iter().map(|it| it["title"].to_string()).collect::<String>();
     assert!(notices.contains("broken"), "{notices}");
     let result = server.requests()[1]["messages"].to_string();

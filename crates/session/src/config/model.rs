@@ -305,8 +305,9 @@ impl ModelInputs<'_> {
                 ),
             )),
             (None, None) => {
-                let note = "no key and no local model server: answering with `--model offline`, which is \
-                    not a language model; it plans tool calls and quotes their results";
+                let note = "no key and no local model server (neither OPENAI_BASE_URL nor OPENAI_API_KEY is set): \
+                    answering with `--model offline`, which is not a language model; it plans tool calls and quotes \
+                    their results";
                 Ok(self.offline(Some(note.to_owned())))
             }
         }

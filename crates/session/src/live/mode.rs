@@ -23,7 +23,7 @@ pub enum Mode {
     Ask,
     /// Edits of files in the folder are approved, and a person decides about the rest.
     AcceptEdits,
-    /// Calls that change something are denied. From the next turn on the model is not offered them.
+    /// Calls that change something are denied.
     ReadOnly,
     /// Every call is approved.
     Auto,
