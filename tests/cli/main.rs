@@ -11,6 +11,8 @@ mod answers;
 mod approvals;
 #[cfg(unix)]
 mod begin_once;
+#[cfg(unix)]
+mod chat;
 mod cloned;
 #[cfg(unix)]
 mod commands;

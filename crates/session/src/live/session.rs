@@ -347,6 +347,14 @@ impl Session {
         Ok(state.exists().then(|| Arc::new(state.values)))
     }
 
+    /// Returns whether the newest turn is unfinished: [`proceed`](Self::proceed) continues it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn is_unfinished(&self) -> Result<bool, SessionError> {
+        Ok(!self.0.graph_thread()?.state().await?.next.is_empty())
+    }
+
     /// Returns the stored conversation: messages, and each call once, with its result.
     ///
     /// # Errors

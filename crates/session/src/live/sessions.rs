@@ -25,7 +25,7 @@ use crate::{
         settings::Given,
         trust::{Created, Decided},
     },
-    error::SessionError,
+    error::{ErrorKind, SessionError},
     live::{mode::Mode, session::Session},
     text::brief,
     turn::{dream_thread, randomness::fresh_thread, stored_graph::graph, threads},
@@ -212,6 +212,18 @@ impl Sessions {
         }
         newest_first(&mut found);
         Ok(found)
+    }
+
+    /// Returns the newest thread of a folder that has a turn.
+    ///
+    /// # Errors
+    /// There is none, or those of [`list`](Self::list).
+    pub async fn newest(&self, folder: &Path) -> Result<ThreadId, SessionError> {
+        let newest = self.list(folder).await?.into_iter().find(|info| info.title.is_some());
+        newest.map(|info| info.thread).ok_or_else(|| {
+            let what = format!("`{}` has no thread to continue", folder.display());
+            SessionError::new(ErrorKind::Unknown, what)
+        })
     }
 
     /// Lists the sessions of all folders that the user used on this machine, or of the named database, like [`list`](Self::list).
