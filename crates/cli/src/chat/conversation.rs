@@ -193,10 +193,15 @@ impl Conversation {
         let mut turns = store.history(thread, query).await?;
         turns.reverse();
         let stored = graph()?.with_checkpointer(store).thread(thread);
-        let mut lines = Vec::new();
+        // The message of a turn is the first one after those of its begin.
+        let mut states = Vec::new();
         for turn in &turns {
-            let state = stored.at(turn.id).state().await?.values;
-            let asked = state.messages.iter().rev().find(|message| message.role == Role::User);
+            states.push(stored.at(turn.id).state().await?.values.messages);
+        }
+        states.push(stored.state().await?.values.messages);
+        let mut lines = Vec::new();
+        for (turn, states) in turns.iter().zip(states.windows(2)) {
+            let asked = states[1].iter().skip(states[0].len()).find(|message| message.role == Role::User);
             let title = asked.map(|message| brief(message.content.trim(), MAX_TITLE)).unwrap_or_default();
             let before = turn.parent.map_or_else(|| "-".to_owned(), |CheckpointId(id)| format!("#{id}"));
             lines.push(format!("{before:>6}  {}  {title}", local_time(turn.created_ms)));

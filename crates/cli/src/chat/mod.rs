@@ -14,6 +14,7 @@ mod layout;
 mod markdown;
 mod menu;
 mod plain;
+mod question;
 mod screen;
 mod stream;
 mod view;

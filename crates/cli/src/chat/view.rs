@@ -20,16 +20,13 @@ use tokio::time::Instant;
 
 use crate::chat::{
     plain::{UNFINISHED, problem},
+    question::question,
     stream::Stream,
     wrap::wrap,
 };
 
 /// The rows of a text that stay live.
 pub(super) const LIVE_ROWS: usize = 6;
-
-/// Maximum number of lines of a question in the history; `v` shows more.
-const MAX_QUESTION_LINES: usize = 400;
-const MAX_QUESTION_BYTES: usize = 64 << 10;
 
 /// Maximum number of characters of a result in its row.
 const MAX_SHOWN: usize = 100;
@@ -59,6 +56,8 @@ pub(super) struct View {
     pub(super) thread: String,
     /// The last text of the model.
     said: String,
+    /// The last line is not empty, and a text begins after an empty one.
+    needs_gap: bool,
 }
 
 /// The turn under way.
@@ -110,11 +109,19 @@ impl View {
     /// Adds a line, wrapped.
     fn row(&mut self, spans: Vec<Span<'static>>, hang: &str) {
         self.finished.extend(wrap(&Line::from(spans), self.width, &[Span::raw(hang.to_owned())]));
+        self.needs_gap = true;
+    }
+
+    fn gap(&mut self) {
+        if std::mem::take(&mut self.needs_gap) {
+            self.finished.push(Line::default());
+        }
     }
 
     fn end_stream(&mut self) {
         if let Some(stream) = self.stream.take() {
             self.finished.extend(stream.end(self.width));
+            self.needs_gap = false;
         }
     }
 
@@ -158,6 +165,7 @@ impl View {
                 self.thought.clear();
                 if self.stream.as_ref().is_none_or(|stream| stream.message != message) {
                     self.end_stream();
+                    self.gap();
                     self.stream = Some(Stream::new(&message));
                 }
                 if let Some(stream) = &mut self.stream {
@@ -181,6 +189,7 @@ impl View {
                     && !message.text.is_empty()
                     && self.turn.is_none()
                 {
+                    self.gap();
                     let mut stream = Stream::new(&message.id);
                     stream.push(&message.text);
                     self.stream = Some(stream);
@@ -238,11 +247,12 @@ impl View {
 
     fn user(&mut self, text: &str) {
         self.end_stream();
+        self.gap();
         for (at, line) in superstep_session::text::printable(text).split('\n').enumerate() {
             let sign = if at == 0 { "> " } else { "  " };
             self.row(vec![Span::styled(format!("{sign}{line}"), USER)], "  ");
         }
-        self.finished.push(Line::default());
+        self.gap();
     }
 
     fn call(&mut self, call: CallView) {
@@ -290,19 +300,13 @@ impl View {
         self.end_stream();
         self.doing("waits for you");
         let Some(call) = self.asked.front().map(|question| question.waiting.clone()) else { return };
-        self.finished.push(Line::default());
-        let text = call.question_up_to(MAX_QUESTION_LINES, MAX_QUESTION_BYTES);
-        for (at, line) in text.split('\n').enumerate() {
+        let (lines, hidden) = question(&call);
+        for (at, (line, style)) in lines.into_iter().enumerate() {
             // A command may have lines that look like those of the program.
-            let (indent, style) = match (at, line.as_bytes().first()) {
-                (0, _) => ("? ", Style::new().bold()),
-                (_, Some(b'+')) => ("    ", GOOD),
-                (_, Some(b'-')) => ("    ", BAD),
-                _ => ("    ", Style::new()),
-            };
+            let (indent, style) = if at == 0 { ("? ", style.bold()) } else { ("    ", style) };
             self.row(vec![Span::styled(format!("{indent}{line}"), style)], "      ");
         }
-        if let Some(hidden) = call.hidden_beyond(MAX_QUESTION_LINES, MAX_QUESTION_BYTES) {
+        if let Some(hidden) = hidden {
             self.dim(&format!("[{hidden}; `v` shows all of it]"));
         }
     }
@@ -356,6 +360,7 @@ impl View {
             && !reply.is_empty()
             && self.said != *reply
         {
+            self.gap();
             let mut stream = Stream::new("reply");
             stream.push(reply);
             self.finished.extend(stream.end(self.width));
@@ -520,23 +525,24 @@ mod tests {
     #[test]
     fn a_question_is_shown_as_a_whole_and_the_next_one_after_its_answer() {
         let mut view = view();
-        let diff: String = (0..200).map(|n| format!("\n-old {n}\n+new {n}")).collect();
+        let lines_of = "\nline".repeat(500);
         for id in ["one", "two"] {
-            let mut waiting = asking(&format!("edit {id}{diff}"), json!({}));
+            let mut waiting = asking(&format!("run {id}{lines_of}"), json!({}));
             waiting.interrupt = id.into();
             let SessionEvent::Call(call) = call(CallStatus::Pending, None) else { unreachable!() };
             view.event(SessionEvent::Asked(Box::new(Question { id: id.into(), call, waiting })));
         }
         let shown = lines(&mut view);
-        assert_eq!(shown[..3], ["", "? edit one", "    -old 0"]);
+        assert_eq!(shown[..2], ["? run one", "    line"]);
+        assert!(shown.len() > 400);
         assert_eq!(
             shown.last().map(String::as_str),
             Some("[not shown in full: the question; `v` shows all of it]")
         );
-        assert!(!shown.iter().any(|line| line.contains("edit two")));
+        assert!(!shown.iter().any(|line| line.contains("run two")));
         let (decision, by) = (Approval::Deny("no\u{1b}".into()), AnsweredBy::Here);
         view.event(SessionEvent::Answered { id: "one".into(), decision, by });
-        assert_eq!(lines(&mut view)[..3], ["  → denied: no\\u{1b}", "", "? edit two"]);
+        assert_eq!(lines(&mut view)[..2], ["  → denied: no\\u{1b}", "? run two"]);
     }
 
     #[test]
@@ -556,7 +562,10 @@ mod tests {
             .flat_map(|text| [message(text, true), message(&format!("{text}!"), false)]);
         let mut view = view();
         view.replay(events.collect(), 2);
-        assert_eq!(lines(&mut view), ["1 turn earlier: /history", "> b", "", "b!", "", "> c", "", "c!", ""]);
+        assert_eq!(
+            lines(&mut view),
+            ["1 turn earlier: /history", "", "> b", "", "b!", "", "> c", "", "c!", ""]
+        );
     }
 
     #[test]

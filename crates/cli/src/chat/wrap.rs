@@ -21,13 +21,13 @@ struct Cell {
 
 /// Breaks a line at spaces, and words that are too long anywhere. Rows after the first begin with `hang`.
 pub(super) fn wrap(line: &Line<'_>, width: usize, hang: &[Span<'static>]) -> Vec<Line<'static>> {
-    let hang: Vec<Cell> = cells(hang).collect();
+    let hang: Vec<Cell> = cells(hang, Style::new()).collect();
     let indent = columns(&hang);
     let (hang, indent) = if indent + 8 > width { (Vec::new(), 0) } else { (hang, indent) };
     let (mut rows, mut row, mut used): (Vec<Vec<Cell>>, Vec<Cell>, usize) = (Vec::new(), Vec::new(), 0);
     // The length of the row up to its last space, and where its own text begins.
     let (mut space, mut begin) = (None, 0);
-    for cell in cells(&line.spans) {
+    for cell in cells(&line.spans, line.style) {
         if used + cell.columns > width.max(2) {
             let rest = match space.filter(|at| *at > begin) {
                 // The space itself is not shown.
@@ -36,7 +36,6 @@ pub(super) fn wrap(line: &Line<'_>, width: usize, hang: &[Span<'static>]) -> Vec
                     row.truncate(at);
                     rest
                 }
-                None if cell.sign == ' ' => Vec::new(),
                 None => Vec::new(),
             };
             rows.push(std::mem::take(&mut row));
@@ -61,7 +60,7 @@ pub(super) fn wrap(line: &Line<'_>, width: usize, hang: &[Span<'static>]) -> Vec
 
 /// Cuts a line so that it is on one row.
 pub(super) fn cut(line: &Line<'_>, width: usize) -> Line<'static> {
-    let all: Vec<Cell> = cells(&line.spans).collect();
+    let all: Vec<Cell> = cells(&line.spans, line.style).collect();
     if columns(&all) <= width {
         return line_of(all);
     }
@@ -84,10 +83,10 @@ pub(super) fn text_columns(text: &str) -> usize {
     text.chars().map(|sign| sign.width().unwrap_or(0)).sum()
 }
 
-fn cells<'a>(spans: &'a [Span<'_>]) -> impl Iterator<Item = Cell> + 'a {
+fn cells<'a>(spans: &'a [Span<'_>], of_line: Style) -> impl Iterator<Item = Cell> + 'a {
     spans.iter().flat_map(|span| {
         span.content.chars().flat_map(move |sign| {
-            let style = span.style;
+            let style = of_line.patch(span.style);
             let (sign, times) = if sign == '\t' { (' ', TAB) } else { (sign, 1) };
             let columns = sign.width().unwrap_or(0);
             std::iter::repeat_n(Cell { sign, style, columns }, times)

@@ -148,8 +148,10 @@ impl Sessions {
                 None => false,
             };
         if !is_known {
-            decided
-                .record_session(Created { at_ms: SystemClock.now_ms(), cwd: location.cwd().to_owned() })?;
+            // A record belongs to a database that exists.
+            drop(location.open()?);
+            let created = Created { at_ms: SystemClock.now_ms(), cwd: location.cwd().to_owned() };
+            location.decided(thread)?.record_session(created)?;
         }
         self.open(folder, thread, new).await
     }
