@@ -155,7 +155,7 @@ impl Drop for Tmux {
 }
 
 #[tokio::test]
-async fn a_stream_is_in_the_history_once_and_in_order_whatever_the_width() {
+async fn a_stream_is_in_the_history_once_and_in_order_at_every_width() {
     let place = Place::new();
     let mut answer = Answer::stream();
     for part in 0..50 {

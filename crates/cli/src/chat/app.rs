@@ -18,7 +18,7 @@ use superstep_session::{
     config::encryption::{KEY, OLD_KEY},
     error::SessionError,
     live::{Events, OnBusy, Prompt, SessionEvent, Since},
-    text::printable,
+    text::{count, printable},
 };
 use tokio::{
     task::spawn_blocking,
@@ -224,10 +224,7 @@ impl App {
             self.view.dim(&format!("superstep in {folder} · /help"));
             match self.chat.others().await {
                 0 => {}
-                others => self.view.dim(&format!(
-                    "{} here: /threads, or --last",
-                    superstep_session::text::count(others, "thread")
-                )),
+                others => self.view.dim(&format!("{} here: /threads, or --last", count(others, "thread"))),
             }
         }
         self.view.replay(stored, SHOWN_TURNS);
@@ -243,7 +240,7 @@ impl App {
             (false, false) => {
                 // What was typed before the question is no answer to it.
                 self.draft = Some(self.composer.draft());
-                self.composer.set("");
+                self.composer.clear();
                 self.keys.discard();
             }
             (true, true) => {
@@ -411,7 +408,7 @@ impl App {
     }
 }
 
-/// What the loop does next.
+/// The next step of the loop.
 enum Next {
     Frame,
     Key(Option<Event>),

@@ -17,7 +17,7 @@ const MAX_PASTED_CHARS: usize = 600;
 /// Maximum number of earlier messages.
 const MAX_HISTORY: usize = 500;
 
-/// What a key means for the chat.
+/// The meaning of a key for the chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// The draft may have changed.
@@ -102,6 +102,12 @@ impl Composer {
         self.area.move_cursor(CursorMove::Bottom);
         self.area.move_cursor(CursorMove::End);
         self.menu = Menu::default();
+    }
+
+    /// Removes the draft, and ends a search.
+    pub(super) fn clear(&mut self) {
+        (self.search, self.browsed) = (None, None);
+        self.set("");
     }
 
     /// Adds a message to the history.

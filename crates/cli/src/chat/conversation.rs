@@ -4,10 +4,10 @@
 
 use std::path::PathBuf;
 
-use superstep::{CheckpointId, History, ThreadId, checkpoint::Source, llm::Role};
+use superstep::{CheckpointId, History, ThreadId, checkpoint::Source, llm::Role, memory::Dreams};
 use superstep_session::{
     error::{ErrorKind, SessionError},
-    live::{Change, Mode, NewSession, Session, Sessions},
+    live::{Change, Mode, NewSession, Queued, Session, Sessions},
     text::{brief, changed_files, count, printable_line},
     turn::stored_graph::graph,
 };
@@ -120,9 +120,7 @@ impl Conversation {
             }
             Command::Queue(None) => {
                 let queued = self.session.queued();
-                let line = |queued: &superstep_session::live::Queued| {
-                    format!("{}  {}", queued.turn, brief(&queued.text, MAX_TITLE))
-                };
+                let line = |queued: &Queued| format!("{}  {}", queued.turn, brief(&queued.text, MAX_TITLE));
                 match queued.is_empty() {
                     true => said("no message is queued".to_owned()),
                     false => said(queued.iter().map(line).collect::<Vec<_>>().join("\n")),
@@ -254,13 +252,11 @@ impl Conversation {
         Ok(text)
     }
 
-    /// Returns how many threads the folder has besides this one; zero if they cannot be read.
+    /// Returns how many threads the database has besides this one; zero if they cannot be read.
     pub(super) async fn others(&self) -> usize {
-        let all = self.sessions.list(&self.folder).await.unwrap_or_default();
-        let is_other = |info: &&superstep_session::live::SessionInfo| {
-            info.title.is_some() && info.thread != *self.session.thread()
-        };
-        all.iter().filter(is_other).count()
+        let Ok(Some(store)) = self.session.location().find() else { return 0 };
+        let names = store.names().await.unwrap_or_default();
+        names.iter().filter(|name| *name != self.session.thread() && !Dreams::is_thread(name)).count()
     }
 }
 

@@ -11,6 +11,7 @@ use superstep_session::text::{brief, printable, printable_line};
 use crate::{
     chat::{
         composer::Composer,
+        menu::Choice,
         view::{LIVE_ROWS, View, time},
         wrap::{cut, text_columns, wrap},
     },
@@ -126,7 +127,7 @@ fn draft(composer: &Composer, width: usize) -> (Vec<Line<'static>>, (usize, usiz
 
 fn choices(composer: &Composer) -> Vec<Line<'static>> {
     let menu = composer.menu();
-    let line = |(at, choice): (usize, &crate::chat::menu::Choice)| {
+    let line = |(at, choice): (usize, &Choice)| {
         let is_selected = at == menu.selected;
         let (sign, style) = if is_selected { ("> ", Style::new().bold()) } else { ("  ", Style::new()) };
         Line::from(vec![

@@ -48,9 +48,9 @@ fn options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
 }
 
-/// What the lines of a block begin with.
+/// The begin of the lines of a block.
 struct Prefix {
-    /// That of the next row; `None` after the first one.
+    /// The begin of the next row; `None` after the first one.
     first: Option<Span<'static>>,
     rest: Span<'static>,
 }
@@ -188,10 +188,8 @@ impl Writer {
 
     fn end(&mut self, tag: TagEnd) {
         match tag {
-            TagEnd::Paragraph => {
-                self.flush();
-                // Between the paragraphs of an item or a quotation there is no empty row.
-            }
+            // Between the paragraphs of an item or a quotation there is no empty row.
+            TagEnd::Paragraph | TagEnd::HtmlBlock => self.flush(),
             TagEnd::Heading(_) => {
                 self.flush();
                 self.styles.pop();
@@ -239,7 +237,6 @@ impl Writer {
                     self.table(&table.rows);
                 }
             }
-            TagEnd::HtmlBlock => self.flush(),
             _ => {}
         }
     }

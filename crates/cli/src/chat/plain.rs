@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use superstep::agent::{AgentOutcome, Approval};
+use superstep::agent::{AgentOutcome, AgentState, Approval};
 use superstep_session::{
     error::{ErrorKind, SessionError},
     live::{
@@ -16,6 +16,7 @@ use superstep_session::{
     text::{brief, changed_files, indented, printable, printable_line},
 };
 use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     chat::{
@@ -129,7 +130,7 @@ struct Turn<'a> {
     session: &'a Session,
     /// The message that is printed, and its text so far.
     printed: Option<(String, String)>,
-    /// The calls that nobody can decide.
+    /// The calls that wait for a decision in another process.
     waits: Vec<Question>,
     unwritten: Option<io::Error>,
 }
@@ -205,6 +206,8 @@ impl Turn<'_> {
     fn call(&self, call: &CallView) {
         match call.status {
             CallStatus::Pending => {}
+            // The call still waits.
+            CallStatus::Failed if self.waits.iter().any(|question| question.call.key == call.key) => {}
             CallStatus::Running => print_note(&format!("  → {}", call.title)),
             CallStatus::Done | CallStatus::Failed => {
                 let result = call.result.as_deref().unwrap_or_default();
@@ -217,7 +220,7 @@ impl Turn<'_> {
     }
 
     /// Asks the user at the terminal about a call. Without one the turn ends, and the call still waits.
-    async fn ask(&mut self, question: Question, cancel: &tokio_util::sync::CancellationToken) {
+    async fn ask(&mut self, question: Question, cancel: &CancellationToken) {
         if !self.session.questions().iter().any(|open| open.id == question.id) {
             return;
         }
@@ -286,7 +289,7 @@ impl Turn<'_> {
 }
 
 /// Returns why a turn failed, if it did.
-pub(super) fn problem(outcome: AgentOutcome, state: &superstep::agent::AgentState) -> Option<String> {
+pub(super) fn problem(outcome: AgentOutcome, state: &AgentState) -> Option<String> {
     match outcome {
         AgentOutcome::LlmError => {
             let error = state.error.as_ref();

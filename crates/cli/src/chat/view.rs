@@ -14,7 +14,7 @@ use superstep_session::{
         AnsweredBy, CallStatus, CallView, Ended, Level, PlanItem, PlanStatus, Question, Queued, Said,
         SessionEvent, SettingsView, TurnEnd, UsageView,
     },
-    text::{brief, changed_files, count, printable_line},
+    text::{brief, changed_files, count, printable, printable_line},
 };
 use tokio::time::Instant;
 
@@ -248,7 +248,7 @@ impl View {
     fn user(&mut self, text: &str) {
         self.end_stream();
         self.gap();
-        for (at, line) in superstep_session::text::printable(text).split('\n').enumerate() {
+        for (at, line) in printable(text).split('\n').enumerate() {
             let sign = if at == 0 { "> " } else { "  " };
             self.row(vec![Span::styled(format!("{sign}{line}"), USER)], "  ");
         }
@@ -270,6 +270,8 @@ impl View {
                     None => self.calls.push(running),
                 }
             }
+            // The turn was cancelled at its question, and the call still waits.
+            CallStatus::Failed if self.asked.iter().any(|question| question.call.key == call.key) => {}
             CallStatus::Done | CallStatus::Failed => {
                 self.end_stream();
                 let took = at.map(|at| self.calls.remove(at).began.elapsed());
@@ -314,6 +316,10 @@ impl View {
     fn answered(&mut self, id: &str, decision: &Approval, by: AnsweredBy) {
         let was_first = self.asked.front().is_some_and(|question| question.id == id);
         self.asked.retain(|question| question.id != id);
+        if by == AnsweredBy::Mode && *decision == Approval::Approve {
+            // There was no question, and the call has its row.
+            return;
+        }
         let by = if by == AnsweredBy::Mode { " (by the mode)" } else { "" };
         let (text, style) = match decision {
             Approval::Approve => ("allowed".to_owned(), GOOD),
@@ -352,7 +358,7 @@ impl View {
         self.asked.clear();
         let Ended { outcome, state, .. } = match end.result {
             Ok(ended) => ended,
-            Err(error) => return self.error(&superstep_session::text::printable(&error.message)),
+            Err(error) => return self.error(&printable(&error.message)),
         };
         let reply = &state.final_reply;
         if !outcome.is_unanswered()
@@ -366,7 +372,7 @@ impl View {
             self.finished.extend(stream.end(self.width));
         }
         if let Some(problem) = problem(outcome, &state) {
-            self.error(&superstep_session::text::printable(&problem));
+            self.error(&printable(&problem));
         }
         match outcome {
             AgentOutcome::Cancelled => self.dim(&format!("cancelled; {UNFINISHED}")),
