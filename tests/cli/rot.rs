@@ -138,7 +138,7 @@ async fn a_flipped_bit_is_named_by_every_command_or_changes_nothing() {
         restore(&db, &stored);
     }
     // The others read no more of a row, or nothing of a thread but its name.
-    let others = ["adopt", "delete", "dream", "import", "jobs", "memory", "run", "steer", "worker"];
+    let others = ["adopt", "chat", "delete", "dream", "import", "jobs", "memory", "run", "steer", "worker"];
     let on_all = ["db check", "db migrate", "db prune", "db rekey", "db stats", "db vacuum"];
     let commands = commands(&place).await;
     let with_database = commands.iter().filter(|command| command.has_database());
