@@ -132,7 +132,11 @@ async fn names_and_texts_of_a_database_are_escaped() {
     let commands = commands(&place).await;
     let with_database = commands.iter().filter(|command| command.has_database());
     // A text is escaped on a terminal only; the others show nothing of this database.
-    assert_all_tried(with_database, tried, &["chat", "dream", "export", "import", "jobs", "memory", "worker"]);
+    assert_all_tried(
+        with_database,
+        tried,
+        &["chat", "dream", "export", "import", "jobs", "memory", "worker"],
+    );
 }
 
 #[tokio::test]

@@ -101,13 +101,22 @@ impl Client {
         *self.0.capabilities.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(capabilities);
     }
 
-    /// Sends a change of a session.
+    /// Sends a change of a session. Notices and compactions are omitted if the client does not accept them: some fail.
     ///
     /// Clients drop updates that arrive before the response of `session/new`, and those of the 100 ms after it.
     ///
     /// # Errors
     /// [`ClientError::Closed`].
     pub async fn update(&self, session: &SessionId, update: &SessionUpdate) -> Result<(), ClientError> {
+        let accepted = &self.capabilities().session;
+        let is_accepted = match update {
+            SessionUpdate::Notice { .. } => accepted.notices,
+            SessionUpdate::CompactionUpdate { .. } => accepted.compaction,
+            _ => true,
+        };
+        if !is_accepted {
+            return Ok(());
+        }
         self.notify("session/update", json!({ "sessionId": session, "update": update })).await
     }
 

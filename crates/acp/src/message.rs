@@ -8,6 +8,9 @@ use crate::wire::{RequestId, RpcError, code};
 /// The maximum number of values in a message. A value needs up to 30 times as much memory as its text.
 const MAX_VALUES: usize = 200_000;
 
+/// The maximum length of an error about a value, in bytes.
+const MAX_ERROR: usize = 300;
+
 /// A message whose parameters are still text.
 pub(crate) enum Message<'a> {
     Request { id: RequestId, method: String, params: Params<'a> },
@@ -111,7 +114,18 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     if values(text) > MAX_VALUES {
         return Err(format!("more than {MAX_VALUES} values"));
     }
-    serde_json::from_str(text).map_err(|error| error.to_string())
+    serde_json::from_str(text).map_err(|error| without_values(error.to_string()))
+}
+
+/// Removes the value of the client from an error, because it may be long or secret.
+fn without_values(mut error: String) -> String {
+    if let (Some(start), Some(end)) = (error.find('"'), error.rfind('"'))
+        && start < end
+    {
+        error.replace_range(start + 1..end, "…");
+    }
+    error.truncate(error.floor_char_boundary(MAX_ERROR));
+    error
 }
 
 /// Returns the number of values in JSON text, from above.

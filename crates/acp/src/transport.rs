@@ -143,4 +143,21 @@ mod tests {
         assert_eq!(lines.line.capacity(), 0);
         assert_eq!(lines.next().await.unwrap(), None);
     }
+
+    #[tokio::test]
+    async fn queued_lines_are_written_before_the_end() {
+        let (mut client, output) = io::duplex(1 << 20);
+        let (queue, lines) = mpsc::channel(1000);
+        for n in 0..1000 {
+            queue.try_send(n.to_string()).unwrap();
+        }
+        let closing = CancellationToken::new();
+        closing.cancel();
+        write(output, lines, closing).await;
+        assert!(queue.is_closed());
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        let expected: String = (0..1000).map(|n| format!("{n}\n")).collect();
+        assert_eq!(text, expected);
+    }
 }

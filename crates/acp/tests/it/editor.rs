@@ -61,7 +61,8 @@ impl Editor {
     /// Connects and initializes.
     pub(crate) async fn start() -> Self {
         let mut editor = Self::connect();
-        let capabilities = json!({ "elicitation": { "form": {} }, "session": { "notices": {} } });
+        let capabilities =
+            json!({ "elicitation": { "form": {} }, "session": { "notices": {}, "compaction": {} } });
         let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
         assert_eq!(editor.call("initialize", params).await["result"]["protocolVersion"], 1);
         editor

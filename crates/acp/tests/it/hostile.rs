@@ -30,6 +30,7 @@ async fn each_line_that_is_not_a_message_has_one_answer_and_the_next_line_counts
         ("[".repeat(1_000_000), -32700, json!(null)),
         (format!("[{}]", request("1", list)), -32600, json!(null)),
         ("[]".into(), -32600, json!(null)),
+        (r#"["2.0",1,"session/list",{},null,null]"#.into(), -32600, json!(null)),
         (format!("{}{}", "[".repeat(1_000_000), "]".repeat(1_000_000)), -32600, json!(null)),
         ("7".into(), -32600, json!(null)),
         ("null".into(), -32600, json!(null)),

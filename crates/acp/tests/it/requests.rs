@@ -99,6 +99,16 @@ async fn invalid_parameters_are_errors_that_name_the_problem() {
             server(json!({ "name": "x", "type": "sse", "url": "u" })),
             "has type `sse`; supported are",
         ),
+        (
+            "session/new",
+            server(json!({ "name": "x", "command": "c", "args": "secret" })),
+            "invalid type: string \"…\"",
+        ),
+        (
+            "session/set_mode",
+            json!({ "sessionId": "s", "modeId": { "secret": "secret" } }),
+            "invalid type: map",
+        ),
         ("session/prompt", json!({ "sessionId": 1, "prompt": [] }), "invalid type: integer `1`"),
         ("session/prompt", json!({ "sessionId": "s", "prompt": [] }), "the prompt is empty"),
         (
@@ -111,8 +121,11 @@ async fn invalid_parameters_are_errors_that_name_the_problem() {
         let response = editor.call(method, params).await;
         assert_eq!(response["error"]["code"], -32602, "{response}");
         let message = response["error"]["message"].as_str().unwrap();
-        assert!(message.contains(problem), "{message}");
+        assert!(message.contains(problem) && !message.contains("secret"), "{message}");
     }
+    let long = json!({ "sessionId": "s", "prompt": [{ "type": "x".repeat(100_000) }] });
+    let response = editor.call("session/prompt", long).await;
+    assert_eq!(response["error"]["message"].as_str().unwrap().len(), 300);
     for method in ["logout", "fs/read_text_file", ""] {
         assert_eq!(editor.call(method, json!({})).await["error"]["code"], -32601);
     }

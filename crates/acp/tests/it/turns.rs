@@ -93,6 +93,7 @@ async fn closing_and_deleting_answer_the_prompts_first() {
         let mut editor = Editor::start().await;
         editor.log.take();
         let running = editor.prompt("s1", "clean up for 1 s").await;
+        editor.expect_silence().await;
         let waiting = editor.prompt("s1", "waiting").await;
         let close = editor.request(method, json!({ "sessionId": "s1" })).await;
         editor.notify("session/cancel", json!({ "sessionId": "s1" })).await;
@@ -108,9 +109,8 @@ async fn closing_and_deleting_answer_the_prompts_first() {
                 expected
             );
         }
-        assert_eq!(ids.last(), Some(&close), "{ids:?}");
-        assert!(ids.contains(&running) && ids.contains(&waiting), "{ids:?}");
-        assert_eq!(editor.log.take().last().unwrap(), call);
+        assert_eq!(ids, [waiting, running, close]);
+        assert_eq!(editor.log.take(), ["prompt clean up for 1 s", "cancel s1", call]);
         editor.prompt("s1", "again").await;
         assert_eq!(editor.next_text().await, "again");
     }

@@ -98,3 +98,21 @@ async fn every_update_is_valid_and_arrives_before_the_response() {
     let expected = json!({ "stopReason": "end_turn", "_meta": { "superstep": { "checkpoint": 7 } } });
     assert_eq!((&response["id"], &response["result"]), (&json!(id), &expected));
 }
+
+#[tokio::test(start_paused = true)]
+async fn notices_and_compactions_are_omitted_for_clients_without_them() {
+    let mut editor = Editor::connect();
+    editor.call("initialize", json!({ "protocolVersion": 1 })).await;
+    let id = editor.prompt("s1", "all").await;
+    let mut kinds = Vec::new();
+    loop {
+        let line = editor.next().await;
+        if line.get("id").is_some() {
+            assert_eq!(line["id"], id);
+            break;
+        }
+        kinds.push(line["params"]["update"]["sessionUpdate"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(kinds.len(), all().len() - 5);
+    assert!(!kinds.iter().any(|kind| kind == "notice" || kind == "compaction_update"), "{kinds:?}");
+}

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use superstep::{CheckpointId, ThreadId};
+use superstep::{Answers, CheckpointId, ThreadId};
 use superstep_acp::{
     Client, Handler, Prompt as ClientPrompt,
     stream::{PromptCommand, available_commands},
@@ -141,7 +141,7 @@ impl Agent {
             Some(open) => open.session.settings().mode,
             None => self.0.mode,
         };
-        let new = NewSession { mode, servers: configs(mcp_servers) };
+        let new = NewSession { mode, servers: configs(mcp_servers), ..NewSession::default() };
         let thread = ThreadId::from(session_id.as_str());
         let session = self.0.sessions.open(&cwd, &thread, new).await;
         let session = session.map_err(|error| open_error(&session_id, &error))?;
@@ -211,7 +211,7 @@ impl Handler for Agent {
     async fn new_session(&self, request: NewSessionRequest) -> Result<NewSessionResponse, RpcError> {
         let NewSessionRequest { cwd, mcp_servers, meta: _ } = request;
         absolute(&cwd)?;
-        let new = NewSession { mode: self.0.mode, servers: configs(mcp_servers) };
+        let new = NewSession { mode: self.0.mode, servers: configs(mcp_servers), ..NewSession::default() };
         let session = self.0.sessions.create(&cwd, new).await.map_err(|error| rpc_error(&error))?;
         let open = self.opened(session).await;
         Ok(NewSessionResponse { session_id: open.id.clone(), state: state(&open.session, &open.models) })
@@ -238,7 +238,11 @@ impl Handler for Agent {
             id.map(CheckpointId).ok_or_else(|| RpcError::invalid_params("`superstep.checkpoint` is a number"))
         });
         let at = at.transpose()?;
-        let new = NewSession { mode: self.0.mode, servers: configs(request.mcp_servers.clone()) };
+        let new = NewSession {
+            mode: self.0.mode,
+            servers: configs(request.mcp_servers.clone()),
+            ..NewSession::default()
+        };
         let open = match self.open(&request.session_id) {
             Ok(open) => open,
             Err(_) => self.reopen(request).await?,
@@ -335,7 +339,13 @@ impl Handler for Agent {
         self.send_commands(&open.id).await;
         let events = open.session.subscribe(Since::Now);
         let turn = match prompt.content.command {
-            Some(PromptCommand::Continue) => open.session.proceed(),
+            Some(PromptCommand::Continue) => {
+                let head = open.session.head().await.map_err(|error| rpc_error(&error))?;
+                if head.is_none_or(|head| head.is_finished) {
+                    return Ok(self.say(&open, "There is no turn to continue.").await);
+                }
+                open.session.proceed(None, Answers::new())
+            }
             _ => open.session.prompt(Prompt::new(prompt.content.text), OnBusy::Queue),
         };
         let turn = turn.map_err(|error| rpc_error(&error))?;

@@ -233,7 +233,7 @@ impl Turn {
     }
 
     async fn end(mut self, end: TurnEnd) -> Result<PromptResponse, RpcError> {
-        let Ended { outcome, state, checkpoint } = match end.result {
+        let Ended { outcome, state, checkpoint, .. } = match end.result {
             Ok(ended) => ended,
             Err(error) => {
                 self.flush().await;

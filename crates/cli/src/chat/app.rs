@@ -13,7 +13,7 @@ use ratatui::crossterm::{
     event::{DisableBracketedPaste, EnableBracketedPaste, Event, KeyEvent, KeyEventKind},
     execute, terminal,
 };
-use superstep::agent::Approval;
+use superstep::{Answers, agent::Approval};
 use superstep_session::{
     config::encryption::{KEY, OLD_KEY},
     error::SessionError,
@@ -218,7 +218,7 @@ impl App {
                 self.composer.remember(&message.text);
             }
         }
-        let is_unfinished = session.is_unfinished().await?;
+        let is_unfinished = self.chat.is_unfinished().await?;
         if stored.is_empty() {
             let folder = printable(&session.location().cwd().display().to_string());
             self.view.dim(&format!("superstep in {folder} · /help"));
@@ -272,7 +272,11 @@ impl App {
         Ok(false)
     }
 
+    /// Cancels the turn. One that waits for an answer ends, and still waits.
     fn cancel(&mut self) {
+        if !self.view.asked.is_empty() {
+            return self.chat.session.leave();
+        }
         if self.chat.session.cancel()
             && let Some(turn) = &mut self.view.turn
         {
@@ -296,7 +300,7 @@ impl App {
                     }
                 }
                 Ok(Done::Continues) => {
-                    if let Err(error) = self.chat.session.proceed() {
+                    if let Err(error) = self.chat.session.proceed(None, Answers::new()) {
                         self.failed(&error);
                     }
                 }

@@ -99,7 +99,8 @@ impl Conversation {
         match command {
             Command::Help => said(help()),
             Command::Quit => Ok(Done::Quit),
-            Command::Continue => Ok(Done::Continues),
+            Command::Continue if self.is_unfinished().await? => Ok(Done::Continues),
+            Command::Continue => said("there is no turn to continue".to_owned()),
             Command::Usage => said(self.usage().await?),
             Command::History => said(self.history().await?),
             Command::Undo => said(self.undo().await?),
@@ -152,6 +153,11 @@ impl Conversation {
                 Ok(Done::Moved)
             }
         }
+    }
+
+    /// Returns whether the last turn is to be continued.
+    pub(super) async fn is_unfinished(&self) -> Result<bool, SessionError> {
+        Ok(self.session.head().await?.is_some_and(|head| !head.is_finished))
     }
 
     fn settings(&self) -> NewSession {

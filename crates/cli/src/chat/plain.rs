@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use superstep::agent::{AgentOutcome, AgentState, Approval};
+use superstep::{
+    Answers,
+    agent::{AgentOutcome, AgentState, Approval},
+};
 use superstep_session::{
     error::{ErrorKind, SessionError},
     live::{
@@ -50,7 +53,7 @@ pub(crate) async fn plain(mut chat: Conversation, first: Option<String>) -> Resu
 
 async fn prompts(chat: &mut Conversation, first: Option<String>) -> Result<Exit, SessionError> {
     let is_terminal = io::stdin().is_terminal();
-    announce(&chat.session).await?;
+    announce(chat).await?;
     let mut next = first;
     loop {
         let text = match next.take() {
@@ -71,7 +74,7 @@ async fn prompts(chat: &mut Conversation, first: Option<String>) -> Result<Exit,
                     print_note(&text);
                     Ok(Exit::Ok)
                 }
-                Ok(Done::Moved) => announce(&chat.session).await.map(|()| Exit::Ok),
+                Ok(Done::Moved) => announce(chat).await.map(|()| Exit::Ok),
                 Ok(Done::Continues) => turn(&chat.session, None).await,
                 Ok(Done::Quit) => return Ok(Exit::Ok),
                 Err(error) => Err(error),
@@ -86,9 +89,9 @@ async fn prompts(chat: &mut Conversation, first: Option<String>) -> Result<Exit,
     }
 }
 
-async fn announce(session: &Session) -> Result<(), SessionError> {
-    print_note(&format!("thread {}", session.thread()));
-    if session.is_unfinished().await? {
+async fn announce(chat: &Conversation) -> Result<(), SessionError> {
+    print_note(&format!("thread {}", chat.session.thread()));
+    if chat.is_unfinished().await? {
         print_note(UNFINISHED);
     }
     Ok(())
@@ -120,9 +123,9 @@ async fn turn(session: &Session, text: Option<String>) -> Result<Exit, SessionEr
     let events = session.subscribe(Since::Now);
     let turn = match text {
         Some(text) => session.prompt(Prompt::new(text), OnBusy::Refuse)?,
-        None => session.proceed()?,
+        None => session.proceed(None, Answers::new())?,
     };
-    Turn { session, printed: None, waits: Vec::new(), unwritten: None }.follow(turn, events).await
+    Turn { session, printed: None, unwritten: None }.follow(turn, events).await
 }
 
 /// A turn that is printed.
@@ -130,8 +133,6 @@ struct Turn<'a> {
     session: &'a Session,
     /// The message that is printed, and its text so far.
     printed: Option<(String, String)>,
-    /// The calls that wait for a decision in another process.
-    waits: Vec<Question>,
     unwritten: Option<io::Error>,
 }
 
@@ -206,8 +207,6 @@ impl Turn<'_> {
     fn call(&self, call: &CallView) {
         match call.status {
             CallStatus::Pending => {}
-            // The call still waits.
-            CallStatus::Failed if self.waits.iter().any(|question| question.call.key == call.key) => {}
             CallStatus::Running => print_note(&format!("  → {}", call.title)),
             CallStatus::Done | CallStatus::Failed => {
                 let result = call.result.as_deref().unwrap_or_default();
@@ -220,14 +219,12 @@ impl Turn<'_> {
     }
 
     /// Asks the user at the terminal about a call. Without one the turn ends, and the call still waits.
-    async fn ask(&mut self, question: Question, cancel: &CancellationToken) {
+    async fn ask(&self, question: Question, cancel: &CancellationToken) {
         if !self.session.questions().iter().any(|open| open.id == question.id) {
             return;
         }
         if Approve::new(false) == Approve::Later {
-            self.waits.push(question);
-            self.session.cancel();
-            return;
+            return self.session.leave();
         }
         let call = question.waiting.clone();
         let asked = spawn_blocking(move || {
@@ -240,15 +237,12 @@ impl Turn<'_> {
         match decided {
             // A question that is closed meanwhile needs no answer.
             Some(approval) => drop(self.session.answer([(question.id, approval)])),
-            None => {
-                self.waits.push(question);
-                self.session.cancel();
-            }
+            None => self.session.leave(),
         }
     }
 
     fn end(mut self, result: Result<Ended, SessionError>, took: Duration) -> Result<Exit, SessionError> {
-        let Ended { outcome, state, .. } = result?;
+        let Ended { outcome, state, waiting, .. } = result?;
         let (location, thread) = (self.session.location(), self.session.thread().as_str());
         let printed = self.printed.as_ref().map(|(_, text)| text.as_str());
         let reply = state.final_reply.as_str();
@@ -263,20 +257,22 @@ impl Turn<'_> {
         if let Some(failure) = self.unwritten.as_ref().and_then(unwritten) {
             return Err(failure);
         }
-        let waiting: Vec<_> = self.waits.into_iter().map(|question| question.waiting).collect();
-        if !waiting.is_empty() {
-            print_note(&waits(location, thread, &waiting, &[]));
+        if outcome == AgentOutcome::AwaitingApproval {
+            print_note(&waits(location, thread, &waiting, &self.session.repeated_flags()));
             return Ok(Exit::Waiting);
         }
         if let Some(problem) = problem(outcome, &state) {
             let kind = if outcome == AgentOutcome::LlmError { ErrorKind::Model } else { ErrorKind::Failed };
-            let resume = location.command("resume", &[thread]);
+            let resume = self.session.command("resume", &[thread]);
             return Err(SessionError::new(kind, format!("{problem}\nresume with: {resume}")));
         }
         let (read, written) = (state.usage.input_tokens, state.usage.output_tokens);
         match outcome {
             AgentOutcome::Cancelled => {
-                print_note(&format!("interrupted; resume with: {}", location.command("resume", &[thread])));
+                print_note(&format!(
+                    "interrupted; resume with: {}",
+                    self.session.command("resume", &[thread])
+                ));
                 Ok(Exit::Interrupted)
             }
             outcome => {

@@ -270,8 +270,6 @@ impl View {
                     None => self.calls.push(running),
                 }
             }
-            // The turn was cancelled at its question, and the call still waits.
-            CallStatus::Failed if self.asked.iter().any(|question| question.call.key == call.key) => {}
             CallStatus::Done | CallStatus::Failed => {
                 self.end_stream();
                 let took = at.map(|at| self.calls.remove(at).began.elapsed());
@@ -376,6 +374,7 @@ impl View {
         }
         match outcome {
             AgentOutcome::Cancelled => self.dim(&format!("cancelled; {UNFINISHED}")),
+            AgentOutcome::AwaitingApproval => self.dim(&format!("the call still waits; {UNFINISHED}")),
             AgentOutcome::LlmError | AgentOutcome::HookFailed => self.dim(UNFINISHED),
             AgentOutcome::Completed => {}
             AgentOutcome::Refused => self.dim("the model refused to answer"),
@@ -520,7 +519,8 @@ mod tests {
         lines(&mut view);
         view.event(call(CallStatus::Running, None));
         view.event(SessionEvent::Output { key: "c1".into(), chunk: "a\nb".into(), truncated: false });
-        assert_eq!((view.calls[0].output.as_str(), lines(&mut view).len()), ("b", 0));
+        assert_eq!(lines(&mut view), Vec::<String>::new());
+        assert_eq!(view.calls[0].output, "b");
         view.event(call(CallStatus::Done, Some("a\nb\n")));
         let row = lines(&mut view).remove(0);
         assert!(row.starts_with("✓ shell ls  ") && row.ends_with(" · 2 lines, 4 B"), "{row}");

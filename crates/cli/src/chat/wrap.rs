@@ -84,7 +84,7 @@ pub(super) fn text_columns(text: &str) -> usize {
 }
 
 fn cells<'a>(spans: &'a [Span<'_>], of_line: Style) -> impl Iterator<Item = Cell> + 'a {
-    spans.iter().flat_map(|span| {
+    spans.iter().flat_map(move |span| {
         span.content.chars().flat_map(move |sign| {
             let style = of_line.patch(span.style);
             let (sign, times) = if sign == '\t' { (' ', TAB) } else { (sign, 1) };

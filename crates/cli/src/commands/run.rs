@@ -6,18 +6,13 @@ use std::{
 };
 
 use superstep::{
-    CheckpointId, Checkpointer, OnExisting, OnUnfinished, ThreadId, agent::AgentOutcome,
-    checkpoint::CheckpointError,
+    Answers, CheckpointId, Checkpointer, OnExisting, OnUnfinished, ThreadId, checkpoint::CheckpointError,
 };
 use superstep_session::{
     config::{location::Location, settings::Given},
-    error::{ErrorKind, SessionError},
-    live::Sessions,
-    turn::{
-        randomness::fresh_thread,
-        setup::{Purpose, Setup, streaming},
-        waiting::Waiting,
-    },
+    error::SessionError,
+    live::{Head, NewSession, OnBusy, Prompt, Session, Sessions},
+    turn::randomness::fresh_thread,
 };
 
 use crate::{
@@ -27,13 +22,9 @@ use crate::{
         shared::{AGENT, Locate, TurnArgs},
         values::Stdin,
     },
-    output::{
-        exit::Exit,
-        note::{print_new, print_note},
-    },
+    output::{exit::Exit, note::print_note},
     session::{
         run_loop::AgentRun,
-        signals,
         stdin::{is_piped, without_mark},
     },
 };
@@ -57,30 +48,19 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, SessionError> {
         Some(name) => name.into(),
         None => fresh_thread(&*store).await?,
     };
-    if !is_fresh {
-        print_new(location.check_anchor(&*store, &thread, turn.trust).await?, false);
-    }
-    let from = from.map(CheckpointId);
-    let run = set_up(&location, store, thread, from, user, turn).await?;
-    let run = AgentRun { is_fresh, ..run };
-    let setup = &run.setup;
-    let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
-    let on_existing = if new { OnExisting::Refuse } else { OnExisting::Accept };
-    let options = setup.options()?.on_unfinished(on_unfinished).on_existing(on_existing).at(from);
-    let mut input = setup.agent.input(&prompt);
-    if let Some(user) = &setup.settings.user {
-        input = input.user_id(user.as_str());
-    }
     if is_unread && is_piped() {
         // Even with `--quiet`: the reply may answer only a part of the prompt.
         let what = "the piped input is not read; to append it to the prompt, write `-` after the prompt";
         print_note(what);
     }
-    let granted = if discard { setup.decided.discard() } else { Vec::new() };
-    let exit = run.follow(setup.agent.configured(options).stream(input, streaming())).await;
-    let kept = setup.forget_discarded(&granted).await;
-    let exit = run.close(exit).await?;
-    kept.map(|()| exit)
+    let prompt = Prompt {
+        text: prompt,
+        from: from.map(CheckpointId),
+        on_unfinished: if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse },
+        on_existing: if new { OnExisting::Refuse } else { OnExisting::Accept },
+    };
+    let run = AgentRun { is_fresh, ..open(&location, store, thread, user, turn) };
+    run.follow(|session| session.prompt(prompt, OnBusy::Refuse)).await
 }
 
 /// Resumes a stopped turn.
@@ -96,7 +76,6 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, SessionError> {
     let thread: ThreadId = thread.into();
     // Checked first: a missing thread must not create a database.
     let Some(store) = location.find()? else { return Err(unknown) };
-    print_new(location.check_anchor(&*store, &thread, turn.trust).await?, false);
     match store.load(&thread, None).await {
         Ok(None) => return Err(unknown),
         // An older checkpoint is the remedy for a damaged one.
@@ -104,82 +83,39 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, SessionError> {
         loaded => drop(loaded?),
     }
     drop(store);
+    let run = open(&location, location.open()?, thread, None, turn);
     let from = from.map(CheckpointId);
-    let run = set_up(&location, location.open()?, thread, from, None, turn).await?;
-    let exit = match from {
-        Some(from) => continue_from(&run, from).await,
-        None => continue_turn(&run, &decisions).await,
+    let answers = match from {
+        Some(_) => Answers::new(),
+        None => answers(&run, &decisions).await?,
     };
-    run.close(exit).await
+    run.follow(|session| session.proceed(from, answers)).await
 }
 
-/// Sets up the run of a turn, and prints the notes about it.
-async fn set_up(
+/// Opens the session of a turn.
+fn open(
     location: &Arc<Location>,
     store: Arc<dyn Checkpointer>,
     thread: ThreadId,
-    from: Option<CheckpointId>,
     user: Option<String>,
     turn: TurnArgs,
-) -> Result<AgentRun, SessionError> {
-    let TurnArgs { json, quiet, .. } = turn;
+) -> AgentRun {
+    let TurnArgs { json, quiet, trust, .. } = turn;
     let mut given = Given::from(turn);
     given.settings.user = user;
-    let mut notes = Vec::new();
-    let (cancel, _watch) = signals::watching();
-    let setup = Setup::new(
-        location.clone(),
-        store,
-        thread,
-        Purpose::Turn { from, servers: Arc::default() },
-        &given,
-        &mut notes,
-        cancel,
-    )
-    .await;
-    print_new(notes, quiet);
-    Ok(AgentRun { setup: setup?, json, quiet, is_fresh: false })
+    let new = NewSession { trust, raw_events: true, ..NewSession::default() };
+    let session = Session::new(location.clone(), store, thread, given, new);
+    AgentRun { session, json, quiet, is_fresh: false }
 }
 
-async fn continue_turn(run: &AgentRun, decisions: &DecisionArgs) -> Result<Exit, SessionError> {
-    let setup = &run.setup;
-    let head = setup.agent.graph().thread(&setup.thread).state().await?;
-    if !head.next.is_empty() {
-        setup.check_folder()?;
+/// Returns the decisions of the flags about the calls that wait, and says so if the thread is finished.
+async fn answers(run: &AgentRun, decisions: &DecisionArgs) -> Result<Answers, SessionError> {
+    let Some(Head { is_finished, waiting }) = run.session.head().await? else { return Ok(Answers::new()) };
+    let thread = run.session.thread();
+    if is_finished && decisions.is_empty() {
+        run.output().note(&format!("thread `{thread}` is finished, this is its last reply:"));
     }
-    if head.next.is_empty() && !is_unanswered(head.values.outcome) && decisions.is_empty() {
-        run.output().note(&format!("thread `{}` is finished, this is its last reply:", setup.thread));
-    }
-    let asked = head.tasks.iter().flat_map(|task| &task.interrupts);
-    let waiting = Waiting::of(asked)?;
-    let answers = decisions.answers(setup.thread.as_str(), &waiting)?;
-    let stream = setup
-        .agent
-        .configured(setup.answering(&waiting, answers)?)
-        .resume_point()
-        .await?
-        .resume_stream(streaming());
-    run.follow(stream).await
-}
-
-/// Resumes from an older checkpoint of a turn.
-async fn continue_from(run: &AgentRun, from: CheckpointId) -> Result<Exit, SessionError> {
-    let (setup, thread) = (&run.setup, &run.setup.thread);
-    if setup.agent.graph().thread(thread).at(from).state().await?.next.is_empty() {
-        let (name, from) = (thread.as_str(), from.to_string());
-        let ask = setup.location.command("run", &["--thread", name, "--from", &from]);
-        let message = format!(
-            "no turn is in progress at checkpoint {from} of thread `{name}`; start a new one from it with: {ask} \"...\""
-        );
-        return Err(SessionError::new(ErrorKind::Thread, message));
-    }
-    let options = setup.options()?.at(from);
-    let stream = setup.agent.configured(options).resume_point().await?.resume_stream(streaming());
-    run.follow(stream).await
-}
-
-fn is_unanswered(outcome: Option<AgentOutcome>) -> bool {
-    outcome.is_some_and(AgentOutcome::is_unanswered)
+    decisions.answers(thread.as_str(), &waiting)
 }
 
 /// Reads the prompt of the command line, of stdin, or both joined.
@@ -222,6 +158,8 @@ fn too_long() -> SessionError {
 
 #[cfg(test)]
 mod tests {
+    use superstep_session::error::ErrorKind;
+
     use super::*;
 
     #[test]

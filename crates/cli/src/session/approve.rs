@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::Value;
-use superstep::{Answers, agent::Approval, llm::calls::ToolQuestion};
+use superstep::{agent::Approval, llm::calls::ToolQuestion};
 use superstep_session::{
     config::encryption::{KEY, OLD_KEY},
     text::{indented, printable},
@@ -43,9 +43,13 @@ impl Approve {
         if !json && io::stdin().is_terminal() && io::stderr().is_terminal() { Self::Ask } else { Self::Later }
     }
 
-    /// Decides on calls; `None` if they are not decided now.
-    pub(crate) async fn decide(self, waiting: &[Waiting], cancel: &CancellationToken) -> Option<Answers> {
-        let mut answers = Answers::new();
+    /// Decides on calls by the ids of their questions; `None` if they are not decided now.
+    pub(crate) async fn decide(
+        self,
+        waiting: &[Waiting],
+        cancel: &CancellationToken,
+    ) -> Option<Vec<(String, Approval)>> {
+        let mut answers = Vec::new();
         let mut granted = Vec::new();
         for call in waiting {
             let approval = match self {
@@ -66,7 +70,7 @@ impl Approve {
             if approval == Approval::Always {
                 granted.push(call.request.tool.as_str());
             }
-            answers = answers.answer(&call.interrupt, approval);
+            answers.push((call.interrupt.clone(), approval));
         }
         Some(answers)
     }
@@ -266,7 +270,7 @@ mod tests {
         let mut call = asking("MCP server `bank` asks:\n  | Which?", json!({}));
         let (from, message) = ("MCP server `bank`".to_owned(), "Which?".to_owned());
         let schema = json!({"type": "object", "properties": {}});
-        call.request.form = Some(superstep::llm::calls::ToolQuestion { from, message, schema });
+        call.request.form = Some(ToolQuestion { from, message, schema });
         let decided = |typed: &str| {
             let mut output = Vec::new();
             let approval = ask_approval(&call, |_| Ok(()), &mut typed.as_bytes(), &mut output).unwrap();

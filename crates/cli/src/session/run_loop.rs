@@ -1,38 +1,34 @@
 //! The run loop: events, approvals, and the next command.
 
-use std::io::{self, IsTerminal};
+use std::{
+    collections::BTreeSet,
+    io::{self, IsTerminal},
+    time::Duration,
+};
 
-use futures::StreamExt;
-use superstep::{
-    Event, RunError, RunStream, Status,
-    agent::{AgentOutcome, AgentState},
-    node::NodeName,
-};
+use superstep::agent::AgentOutcome;
 use superstep_session::{
-    config::{location::Location, notes},
+    config::location::Location,
     error::{ErrorKind, SessionError},
+    live::{Ended, Events, Notice, Session, SessionEvent, Since, TurnEnd, TurnId},
     text::{indented, printable_line},
-    turn::{
-        dreams, mcp,
-        setup::{Setup, streaming},
-        waiting::Waiting,
-    },
+    turn::waiting::Waiting,
 };
-use tokio::time::Instant;
 
 use crate::{
     output::{
         exit::{self, Exit},
         human::Human,
         json::Json,
-        note::{print_new, print_note},
+        note::print_note,
         run_output::{End, Output},
     },
     session::{approve::Approve, signals},
 };
 
+/// A turn in the terminal, and the form of its output.
 pub(crate) struct AgentRun {
-    pub(crate) setup: Setup,
+    pub(crate) session: Session,
     pub(crate) json: bool,
     /// Prints only the reply and errors.
     pub(crate) quiet: bool,
@@ -51,119 +47,110 @@ impl AgentRun {
         }
     }
 
-    /// Shows the run to its end, and requests decisions in between.
-    pub(crate) async fn follow(&self, mut stream: RunStream<AgentState>) -> Result<Exit, SessionError> {
-        let began = Instant::now();
+    /// Begins a turn, shows it to its end, requests decisions in between, and closes the session.
+    pub(crate) async fn follow(
+        &self,
+        begin: impl FnOnce(&Session) -> Result<TurnId, SessionError>,
+    ) -> Result<Exit, SessionError> {
+        let (cancel, _watch) = signals::watching();
         let mut output = self.output();
-        let note = self.setup.choice.note.as_deref();
-        if !self.quiet
-            && notes::is_new(&["model"], note)
-            && let Some(note) = note
-        {
-            output.note(note);
-        }
-        let watch = tokio::spawn(signals::watch(self.setup.cancel.clone()));
-        let mut announces_thread = self.is_fresh;
-        let (outcome, waiting, written) = loop {
-            let written = self.show_events(&mut stream, &mut *output, &mut announces_thread).await;
-            let outcome = match stream.outcome().await {
-                Ok(outcome) => {
-                    self.begins_run();
-                    outcome
+        let mut events = self.session.subscribe(Since::Now);
+        begin(&self.session)?;
+        let (mut is_stopped, mut announces_thread, mut written) = (false, self.is_fresh, Ok(()));
+        let mut decided = BTreeSet::new();
+        let end = loop {
+            let event = tokio::select! {
+                biased;
+                () = cancel.cancelled(), if !is_stopped => {
+                    is_stopped = true;
+                    self.session.cancel();
+                    continue;
                 }
-                Err(error) => return Err(self.refused(error).await),
+                event = events.next() => event,
             };
-            let waiting = Waiting::of(&outcome.interrupts)?;
-            print_new(self.setup.decided.take_notes(), false);
-            if waiting.is_empty() || written.is_err() {
-                break (outcome, waiting, written);
+            let Some((_, event)) = event else { unreachable!("a turn ends before its session is closed") };
+            let begins = matches!(
+                event,
+                SessionEvent::Agent { .. } | SessionEvent::Checkpoint(_) | SessionEvent::Discarded(_)
+            );
+            if begins && std::mem::take(&mut announces_thread) {
+                // From here on the turn can be resumed if the program is killed.
+                output.note(&format!("thread {}", self.session.thread()));
             }
-            match Approve::new(self.json).decide(&waiting, &self.setup.cancel).await {
-                None => break (outcome, waiting, written),
-                Some(answers) => {
-                    let options = self.setup.answering(&waiting, answers)?;
-                    stream =
-                        self.setup.agent.configured(options).resume_point().await?.resume_stream(streaming());
+            match event {
+                SessionEvent::TurnEnded(end) => break end,
+                SessionEvent::Asked(_) if written.is_err() => self.session.leave(),
+                SessionEvent::Asked(_) => {
+                    // All questions of a round are decided with its first one.
+                    let open = self.session.questions().into_iter().map(|question| question.waiting);
+                    let waiting: Vec<_> = open.filter(|call| !decided.contains(&call.interrupt)).collect();
+                    if waiting.is_empty() {
+                        continue;
+                    }
+                    match Approve::new(self.json).decide(&waiting, &cancel).await {
+                        None => self.session.leave(),
+                        Some(answers) => {
+                            decided.extend(answers.iter().map(|(id, _)| id.clone()));
+                            self.session.answer(answers)?;
+                        }
+                    }
                 }
+                SessionEvent::Answered { id, .. } => _ = decided.remove(&id),
+                event if written.is_ok() => {
+                    written = self.show(&mut *output, event);
+                    if written.is_err() {
+                        self.session.cancel();
+                    }
+                }
+                _ => {}
             }
         };
-        watch.abort();
-        let end = match outcome.status {
-            Status::Completed => outcome.state.outcome.unwrap_or(AgentOutcome::Completed),
-            _ if self.setup.cancel.is_cancelled() || waiting.is_empty() => AgentOutcome::Cancelled,
-            _ => AgentOutcome::AwaitingApproval,
+        let TurnEnd { result, took, .. } = end;
+        let exit = match &result {
+            Ok(ended) => self.conclude(&mut *output, ended, took, written),
+            Err(error) => Err(error.clone()),
         };
-        let took = began.elapsed();
-        let shown = End { thread: self.setup.thread.as_str(), state: &outcome.state, outcome: end, took };
-        for (server, said) in
-            self.setup.servers.iter().flat_map(|it| it.logged().into_iter().map(|said| (it.name(), said)))
-        {
-            output.note(&indented(&format!("MCP server `{server}`: {}", said.trim_end())));
-        }
-        let written = written.and_then(|()| output.end(&shown));
-        self.conclude(&mut *output, &shown, &waiting, written)
-    }
-
-    /// Records the end of the thread, dreams if the turn is done and a dream is due, then shuts down the servers.
-    pub(crate) async fn close(&self, exit: Result<Exit, SessionError>) -> Result<Exit, SessionError> {
-        let Setup { location, thread, store, .. } = &self.setup;
-        location.anchor(&**store, thread, &exit).await;
-        if let Ok(Exit::Ok) = exit {
-            let watch = tokio::spawn(signals::watch(self.setup.cancel.clone()));
-            if let Some(text) = dreams::after_turn(&self.setup).await {
-                self.output().note(&text);
-            }
-            watch.abort();
-        }
-        mcp::close(&self.setup.servers).await;
+        self.close(&mut *output, &mut events).await;
         exit
     }
 
-    /// Stores the user's decisions, because the run was not refused.
-    fn begins_run(&self) {
-        if let Err(failure) = self.setup.decided.begins_run() {
-            print_note(&failure.message);
+    /// Shows an event. An error means that stdout is closed.
+    fn show(&self, output: &mut dyn Output, event: SessionEvent) -> io::Result<()> {
+        match event {
+            SessionEvent::Agent { name, data } => return output.event(name, &data),
+            SessionEvent::Discarded(nodes) => return output.discarded(&nodes),
+            SessionEvent::Lagged { skipped } => return output.lagged(skipped),
+            // Some notes are for every user.
+            SessionEvent::Notice(Notice { code: "note", text, .. }) => print_note(&text),
+            SessionEvent::Notice(notice) => output.note(&notice.text),
+            _ => {}
         }
+        Ok(())
     }
 
-    /// Shows the events of a run. Once stdout is closed the run is cancelled, and further events are dropped.
-    async fn show_events(
-        &self,
-        stream: &mut RunStream<AgentState>,
-        output: &mut dyn Output,
-        announces_thread: &mut bool,
-    ) -> io::Result<()> {
-        let mut written = Ok(());
-        while let Some(event) = stream.next().await {
-            self.begins_run();
-            if std::mem::take(announces_thread) {
-                // From here on the turn can be resumed if the program is killed.
-                output.note(&format!("thread {}", self.setup.thread));
-            }
-            if written.is_ok() {
-                written = match &event {
-                    Event::Custom { name, data, .. } => output.event(name, data),
-                    Event::Discarded { nodes } => output.discarded(nodes),
-                    Event::Lagged { skipped } => output.lagged(*skipped),
-                    _ => Ok(()),
-                };
-                if written.is_err() {
-                    self.setup.cancel.cancel();
-                }
+    /// Waits for a dream after the turn, reports it, and shuts down the servers.
+    async fn close(&self, output: &mut dyn Output, events: &mut Events) {
+        self.session.ended().await;
+        self.session.close().await;
+        while let Some((_, event)) = events.next().await {
+            if let SessionEvent::Notice(notice) = event {
+                output.note(&notice.text);
             }
         }
-        written
     }
 
     /// Prints the next command and returns the exit code.
     fn conclude(
         &self,
         output: &mut dyn Output,
-        end: &End<'_>,
-        waiting: &[Waiting],
+        ended: &Ended,
+        took: Duration,
         written: io::Result<()>,
     ) -> Result<Exit, SessionError> {
-        let resume = format!("resume with: {}", self.command("resume", &[self.setup.thread.as_str()]));
+        let (location, thread) = (self.session.location(), self.session.thread().as_str());
+        let end = &End { thread, state: &ended.state, outcome: ended.outcome, took };
+        let written = written.and_then(|()| output.end(end));
+        let resume = format!("resume with: {}", self.session.command("resume", &[thread]));
         // Some messages are printed even with `--quiet`.
         match (end.outcome, &written) {
             (AgentOutcome::LlmError, Ok(())) => {
@@ -185,12 +172,11 @@ impl AgentRun {
                 print_note(&format!("interrupted; {resume}"))
             }
             (AgentOutcome::AwaitingApproval, _) => {
-                let flags = &self.setup.choice.repeated_flags;
-                print_note(&waits(&self.setup.location, self.setup.thread.as_str(), waiting, flags));
+                print_note(&waits(location, thread, &ended.waiting, &self.session.repeated_flags()));
             }
             (outcome, Ok(())) => {
-                let more = self.command("run", &["--thread", self.setup.thread.as_str()]);
-                if self.setup.has_schema && end.state.output.is_none() {
+                let more = self.session.command("run", &["--thread", thread]);
+                if ended.has_schema && end.state.output.is_none() {
                     let problem = match outcome {
                         AgentOutcome::InvalidOutput => {
                             format!("the reply does not fit its schema: {}", end.state.output_problem)
@@ -226,47 +212,6 @@ impl AgentRun {
             AgentOutcome::ToolFailed | AgentOutcome::HookFailed => Exit::Failed,
             _ => Exit::Ok,
         })
-    }
-
-    /// Formats a command on this thread, with the flags that are not stored.
-    fn command(&self, command: &str, words: &[&str]) -> String {
-        let mut words = words.to_vec();
-        words.extend(self.setup.choice.repeated_flags.iter().map(String::as_str));
-        self.setup.location.command(command, &words)
-    }
-
-    /// Converts the error of a run, with the command that resumes it, if possible.
-    async fn refused(&self, error: RunError) -> SessionError {
-        let thread = self.setup.thread.as_str();
-        let resume = self.command("resume", &[thread]);
-        let head = self.setup.agent.graph().thread(&self.setup.thread).state().await;
-        if let RunError::Unfinished { next, .. } = error {
-            let asked = head.iter().flat_map(|head| &head.tasks).flat_map(|task| &task.interrupts);
-            let message = match Waiting::of(asked) {
-                Ok(waiting) if !waiting.is_empty() => {
-                    // The stored question is not the tool's own text, which `resume` shows.
-                    let calls = waiting.iter().map(|call| {
-                        let (id, tool) = (printable_line(&call.id), printable_line(&call.request.tool));
-                        format!("call `{id}` of {tool}")
-                    });
-                    let calls = calls.collect::<Vec<_>>().join(", ");
-                    format!("thread `{thread}` waits for a decision about {calls}; decide with: {resume}")
-                }
-                _ => {
-                    let shown = |node: &NodeName| format!("`{}`", printable_line(node.as_str()));
-                    let next = next.iter().map(shown).collect::<Vec<_>>().join(", ");
-                    format!(
-                        "thread `{thread}` is not finished, {next} still to run; resume it with: {resume}"
-                    )
-                }
-            };
-            return SessionError::new(ErrorKind::Thread, format!("{message}\nor drop that with `--discard`"));
-        }
-        let SessionError { kind, mut message } = SessionError::from(error);
-        if kind != ErrorKind::Thread && head.is_ok_and(|head| !head.next.is_empty()) {
-            message.push_str(&format!("\nresume with: {resume}"));
-        }
-        SessionError { kind, message }
     }
 }
 

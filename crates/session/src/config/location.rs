@@ -113,12 +113,12 @@ impl Location {
     }
 
     /// Returns whether the user named the tools' folder.
-    pub fn has_own_cwd(&self) -> bool {
+    pub(crate) fn has_own_cwd(&self) -> bool {
         self.given_cwd.is_some()
     }
 
     /// Returns whether the database is not the folder's own, so that its threads may belong to other folders.
-    pub fn has_own_db(&self) -> bool {
+    pub(crate) fn has_own_db(&self) -> bool {
         self.has_own_db
     }
 
@@ -128,7 +128,7 @@ impl Location {
     }
 
     /// Returns the folder of a thread's tools.
-    pub fn cwd_of(&self, remembered: &StoredSettings) -> Result<PathBuf, SessionError> {
+    pub(crate) fn cwd_of(&self, remembered: &StoredSettings) -> Result<PathBuf, SessionError> {
         // A separate database may contain threads of many folders; a folder's own database moves with the
         // folder.
         match &remembered.cwd {
@@ -188,7 +188,7 @@ impl Location {
 
     /// Returns the folders of a thread that cannot be read: the named one or that of the database, and those that still exist
     /// in which the user ran it on this machine.
-    pub fn folders_of_damaged(&self, decided: &Decided) -> Vec<PathBuf> {
+    pub(crate) fn folders_of_damaged(&self, decided: &Decided) -> Vec<PathBuf> {
         if !self.has_own_db() {
             return vec![self.cwd.clone()];
         }
@@ -204,7 +204,7 @@ impl Location {
     }
 
     /// Returns the error for a folder that only the database names.
-    pub fn unnamed_folder(&self, folder: &str) -> SessionError {
+    pub(crate) fn unnamed_folder(&self, folder: &str) -> SessionError {
         SessionError::usage(format!(
             "the thread remembers the folder `{folder}`, in which nothing is done unless you name it: repeat `--cwd {}`",
             quoted(folder)
@@ -213,7 +213,7 @@ impl Location {
 
     /// Loads a thread's settings, and the user's decisions about it on this machine. If the head is damaged,
     /// the settings at `from`.
-    pub async fn remembered(
+    pub(crate) async fn remembered(
         &self,
         store: &dyn Checkpointer,
         thread: &ThreadId,

@@ -42,6 +42,11 @@ impl Note {
         Self::new(&[], text)
     }
 
+    /// Returns whether quiet commands do not show it.
+    pub(crate) fn is_hint(&self) -> bool {
+        self.is_hint
+    }
+
     /// Returns whether it is to be shown: no earlier command has done so, and a quiet one omits hints.
     pub fn is_new(&self, is_quiet: bool) -> bool {
         let subject: Vec<&str> = self.subject.iter().map(String::as_str).collect();

@@ -105,7 +105,7 @@ struct Record {
 /// The creation of a session. A promise.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Created {
+pub(crate) struct Created {
     /// UTC milliseconds.
     pub at_ms: i64,
     /// The folder of the tools.
@@ -318,12 +318,12 @@ impl Decided {
     ///
     /// # Errors
     /// It cannot be stored.
-    pub fn record_session(&self, created: Created) -> Result<(), SessionError> {
+    pub(crate) fn record_session(&self, created: Created) -> Result<(), SessionError> {
         self.store(|record| record.created = Some(created))
     }
 
     /// Returns the creation of the session with this thread, if a shell created it.
-    pub fn session(&self) -> Option<Created> {
+    pub(crate) fn session(&self) -> Option<Created> {
         self.record().created.clone()
     }
 
@@ -381,7 +381,7 @@ impl Decided {
     }
 
     /// Returns the sessions of a database that shells created, by thread.
-    pub fn sessions(database: &Db) -> Result<Vec<(ThreadId, Created)>, SessionError> {
+    pub(crate) fn sessions(database: &Db) -> Result<Vec<(ThreadId, Created)>, SessionError> {
         Self::recorded(database, |record| Some((record.thread.into(), record.created?)))
     }
 
@@ -396,7 +396,7 @@ impl Decided {
     }
 
     /// Returns the folders in which the user ran or created threads, in order.
-    pub fn folders_of_all() -> BTreeSet<PathBuf> {
+    pub(crate) fn folders_of_all() -> BTreeSet<PathBuf> {
         let folders = records().flat_map(|record| {
             let created = record.created.map(|created| created.cwd);
             created.into_iter().chain(record.folders.into_iter().map(PathBuf::from))
@@ -405,7 +405,7 @@ impl Decided {
     }
 
     /// Takes the notes since the last call: database settings that were ignored, and decisions that could not be stored.
-    pub fn take_notes(&self) -> Vec<Note> {
+    pub(crate) fn take_notes(&self) -> Vec<Note> {
         let Record { database, thread, .. } = self.record().clone();
         let ignored = std::mem::take(&mut *self.ignored.lock().unwrap_or_else(PoisonError::into_inner));
         let unstored = std::mem::take(&mut *self.unstored.lock().unwrap_or_else(PoisonError::into_inner));

@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::Value;
 use superstep::{
     CheckpointId,
     agent::{AgentOutcome, AgentState, Approval},
@@ -18,6 +19,7 @@ use crate::{
         notices::Notice,
         session::{Question, SettingsView},
     },
+    turn::waiting::Waiting,
 };
 
 /// The number of a turn, from 1, unique in the session of a process.
@@ -91,6 +93,14 @@ pub enum SessionEvent {
     Usage(UsageView),
     /// The settings of the next turn have changed.
     Settings(SettingsView),
+    /// An event of the agent as it is, if the session [emits them](crate::live::NewSession::raw_events): an
+    /// [`AgentEvent`](superstep::agent::AgentEvent), or one of another node.
+    Agent {
+        /// The name.
+        name: &'static str,
+        /// The data.
+        data: Value,
+    },
     /// A superstep was stored.
     Checkpoint(CheckpointId),
     /// A new prompt replaced these unfinished tasks.
@@ -183,10 +193,24 @@ pub struct TurnEnd {
 /// The state of a thread at the end of a turn.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// The outcome. With [`Cancelled`](AgentOutcome::Cancelled), calls may still wait.
+    /// The outcome; [`AwaitingApproval`](AgentOutcome::AwaitingApproval) if calls wait and the shell [left](crate::live::Session::leave).
     pub outcome: AgentOutcome,
     /// The state.
     pub state: Arc<AgentState>,
     /// The newest checkpoint.
     pub checkpoint: Option<CheckpointId>,
+    /// The calls that wait for a decision.
+    pub waiting: Vec<Waiting>,
+    /// A schema was set for the reply.
+    pub has_schema: bool,
+}
+
+impl Ended {
+    /// Returns whether the turn ended as it was meant to: with a reply, which fits its schema if there is one.
+    pub fn is_success(&self) -> bool {
+        use AgentOutcome::{AwaitingApproval, HookFailed, ToolFailed};
+        let is_failed = matches!(self.outcome, AwaitingApproval | HookFailed | ToolFailed);
+        let fits = !self.has_schema || self.state.output.is_some();
+        !self.outcome.is_unanswered() && !is_failed && fits
+    }
 }

@@ -12,7 +12,10 @@ use tokio::sync::watch;
 use crate::live::event::SessionEvent;
 
 /// Maximum size of the events that a session keeps, in bytes.
-const MAX_BYTES: usize = 16 << 20;
+pub(super) const MAX_BYTES: usize = 16 << 20;
+
+/// The same for a shell that writes every event, and whose output may be a pager that reads nothing for a while.
+pub(super) const MAX_RAW_BYTES: usize = 256 << 20;
 
 /// The size of an event besides its texts.
 const EVENT_BYTES: usize = 128;
@@ -34,6 +37,7 @@ pub(super) struct EventLog(Arc<Shared>);
 
 struct Shared {
     kept: Mutex<Kept>,
+    max_bytes: usize,
     /// The number of the next event.
     next: watch::Sender<u64>,
 }
@@ -50,9 +54,9 @@ struct Kept {
 }
 
 impl EventLog {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(max_bytes: usize) -> Self {
         let kept = Mutex::new(Kept { first: 1, turn: 1, ..Kept::default() });
-        Self(Arc::new(Shared { kept, next: watch::Sender::new(1) }))
+        Self(Arc::new(Shared { kept, max_bytes, next: watch::Sender::new(1) }))
     }
 
     pub(super) fn push(&self, event: SessionEvent) {
@@ -67,7 +71,7 @@ impl EventLog {
         }
         kept.events.push_back((event, size));
         kept.bytes += size;
-        while kept.bytes > MAX_BYTES && kept.events.len() > 1 {
+        while kept.bytes > self.0.max_bytes && kept.events.len() > 1 {
             let (_, size) = kept.events.pop_front().expect("there are two events");
             kept.bytes -= size;
             kept.first += 1;
@@ -150,9 +154,10 @@ fn size(event: &SessionEvent) -> usize {
         + match event {
             SessionEvent::Piece { piece, .. } => piece.len(),
             SessionEvent::Output { chunk, .. } => chunk.len(),
+            // Text of JSON, roughly.
+            SessionEvent::Agent { data, .. } => data.to_string().len(),
             SessionEvent::Message(message) => message.text.len() + message.thought.len(),
             SessionEvent::Call(call) => {
-                // Text of JSON, roughly.
                 call.result.as_ref().map_or(0, String::len) + call.args.to_string().len()
             }
             SessionEvent::Asked(question) => question.waiting.request.question.len() * 2,
@@ -180,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_receiver_gets_every_event_or_the_number_of_lost_ones() {
-        let log = EventLog::new();
+        let log = EventLog::new(MAX_BYTES);
         let (mut first, mut slow) = (log.subscribe(Since::Now), log.subscribe(Since::Seq(1)));
         log.push(piece("a"));
         assert_eq!(text(first.next().await), "1 1");

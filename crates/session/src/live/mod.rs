@@ -20,6 +20,6 @@ pub use self::{
     log::{Events, Since},
     mode::Mode,
     notices::{Notice, notice},
-    session::{Change, OnBusy, Prompt, Question, Session, SettingsView},
+    session::{Change, Head, OnBusy, Prompt, Question, Session, SettingsView},
     sessions::{NewSession, SessionInfo, Sessions},
 };

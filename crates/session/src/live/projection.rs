@@ -28,6 +28,7 @@ struct Streamed {
 /// Converts the events of a turn.
 pub(super) struct Projection {
     pub(super) calls: Calls,
+    is_raw: bool,
     streamed: Streamed,
     log: EventLog,
 }
@@ -42,13 +43,16 @@ struct Piece {
 }
 
 impl Projection {
-    pub(super) fn new(calls: Calls, log: EventLog) -> Self {
-        Self { calls, streamed: Streamed::default(), log }
+    pub(super) fn new(calls: Calls, log: EventLog, is_raw: bool) -> Self {
+        Self { calls, is_raw, streamed: Streamed::default(), log }
     }
 
     pub(super) fn event(&mut self, event: &Event<AgentState>) {
         match event {
             Event::Message { id, kind, data, .. } => self.message(id, *kind, data),
+            Event::Custom { name, data, .. } if self.is_raw => {
+                self.log.push(SessionEvent::Agent { name, data: data.clone() });
+            }
             Event::Custom { name, data, .. } => {
                 if let Some(event) = AgentEvent::read(name, data) {
                     self.agent_event(&event);
@@ -182,13 +186,13 @@ mod tests {
     use superstep::node::NodeName;
 
     use super::*;
-    use crate::live::log::Since;
+    use crate::live::log::{MAX_BYTES, Since};
 
     /// Returns the events of a session for those of a run, a line each.
     fn shown(events: &[Event<AgentState>]) -> Vec<String> {
-        let log = EventLog::new();
+        let log = EventLog::new(MAX_BYTES);
         let mut receiver = log.subscribe(Since::Now);
-        let mut projection = Projection::new(Calls::default(), log);
+        let mut projection = Projection::new(Calls::default(), log, false);
         events.iter().for_each(|event| projection.event(event));
         std::iter::from_fn(|| receiver.try_next())
             .map(|(_, event)| match event {

@@ -8,8 +8,8 @@ use std::{
 };
 
 use superstep::{
-    CheckpointId, Checkpointer, History, OnExisting, OnUnfinished, Thread, ThreadId,
-    agent::{AgentState, Approval, SteerError, steer},
+    Answers, CheckpointId, Checkpointer, History, OnExisting, OnUnfinished, Thread, ThreadId,
+    agent::{AgentOutcome, AgentState, Approval, SteerError, steer},
     checkpoint::Source,
     tools::Restored,
 };
@@ -22,7 +22,7 @@ use crate::{
     live::{
         calls::{CallView, Calls},
         event::{Queued, SessionEvent, TurnId},
-        log::{EventLog, Events, Since},
+        log::{EventLog, Events, MAX_BYTES, MAX_RAW_BYTES, Since},
         mode::Mode,
         sessions::{NewSession, title},
         transcript::transcript,
@@ -100,6 +100,15 @@ pub struct SettingsView {
     pub preset: Option<String>,
 }
 
+/// The newest state of a thread.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// The last turn has ended with an answer.
+    pub is_finished: bool,
+    /// The calls that wait for a decision.
+    pub waiting: Vec<Waiting>,
+}
+
 /// A thread and the turns that shells begin on it, one at a time. A clone is another handle of the same session.
 #[derive(Clone)]
 pub struct Session(pub(super) Arc<Shared>);
@@ -111,6 +120,8 @@ pub(super) struct Shared {
     /// The MCP servers, which outlive a turn.
     pub(super) servers: Arc<mcp::Pool>,
     pub(super) log: EventLog,
+    pub(super) trust: bool,
+    pub(super) raw_events: bool,
     /// A change also decides open questions.
     pub(super) mode: watch::Sender<Mode>,
     state: Mutex<State>,
@@ -124,6 +135,10 @@ struct State {
     last: TurnId,
     calls: Calls,
     is_closed: bool,
+    /// The dream after the last turn.
+    dreaming: Option<CancellationToken>,
+    /// The flags that a command on the thread must repeat.
+    repeated_flags: Vec<String>,
 }
 
 /// The turn under way.
@@ -131,35 +146,52 @@ struct Running {
     cancel: CancellationToken,
     questions: Vec<Question>,
     /// The decisions of shells.
-    answers: mpsc::UnboundedSender<(String, Approval)>,
+    answers: Option<mpsc::UnboundedSender<(String, Approval)>>,
 }
 
 /// A turn to run.
 pub(super) struct Job {
     pub(super) turn: TurnId,
-    /// `None` continues an unfinished turn.
-    pub(super) prompt: Option<Prompt>,
+    pub(super) input: Input,
     pub(super) cancel: CancellationToken,
     /// The decisions of shells.
     pub(super) answers: mpsc::UnboundedReceiver<(String, Approval)>,
-    sender: mpsc::UnboundedSender<(String, Approval)>,
+    sender: Option<mpsc::UnboundedSender<(String, Approval)>>,
+}
+
+/// The beginning of a turn.
+pub(super) enum Input {
+    Prompt(Prompt),
+    Continue { from: Option<CheckpointId>, answers: Answers },
+}
+
+impl Input {
+    pub(super) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Prompt(prompt) => Some(&prompt.text),
+            Self::Continue { .. } => None,
+        }
+    }
 }
 
 impl Job {
-    fn new(turn: TurnId, prompt: Option<Prompt>) -> Self {
+    fn new(turn: TurnId, input: Input) -> Self {
         let (sender, answers) = mpsc::unbounded_channel();
-        Self { turn, prompt, cancel: CancellationToken::new(), answers, sender }
+        Self { turn, input, cancel: CancellationToken::new(), answers, sender: Some(sender) }
     }
 }
 
 impl Session {
-    pub(super) fn new(
+    /// Creates the session of a thread, of which nothing has to be stored. `given` are the settings of its turns.
+    pub fn new(
         location: Arc<Location>,
         store: Arc<dyn Checkpointer>,
         thread: ThreadId,
         given: Given,
-        mode: Mode,
+        new: NewSession,
     ) -> Self {
+        let NewSession { mode, servers, trust, raw_events } = new;
+        let given = Given { servers, ..given };
         let state = State {
             given,
             running: None,
@@ -167,13 +199,17 @@ impl Session {
             last: 0,
             calls: Calls::default(),
             is_closed: false,
+            dreaming: None,
+            repeated_flags: Vec::new(),
         };
         Self(Arc::new(Shared {
             location,
             store,
             thread,
             servers: Arc::default(),
-            log: EventLog::new(),
+            log: EventLog::new(if raw_events { MAX_RAW_BYTES } else { MAX_BYTES }),
+            trust,
+            raw_events,
             mode: watch::Sender::new(mode),
             state: Mutex::new(state),
             tasks: TaskTracker::new(),
@@ -201,28 +237,29 @@ impl Session {
     /// # Errors
     /// A turn is under way and `busy` is [`Refuse`](OnBusy::Refuse), or the session is closed.
     pub fn prompt(&self, prompt: Prompt, busy: OnBusy) -> Result<TurnId, SessionError> {
-        self.begin(Some(prompt), busy)
+        self.begin(Input::Prompt(prompt), busy)
     }
 
-    /// Continues an unfinished turn: its calls that wait are asked about again.
+    /// Continues an unfinished turn, from a checkpoint or the newest one. Calls that wait and are not decided by `answers` are asked
+    /// about again. A finished thread only ends again.
     ///
     /// # Errors
     /// A turn is under way, or the session is closed.
-    pub fn proceed(&self) -> Result<TurnId, SessionError> {
-        self.begin(None, OnBusy::Refuse)
+    pub fn proceed(&self, from: Option<CheckpointId>, answers: Answers) -> Result<TurnId, SessionError> {
+        self.begin(Input::Continue { from, answers }, OnBusy::Refuse)
     }
 
-    fn begin(&self, prompt: Option<Prompt>, busy: OnBusy) -> Result<TurnId, SessionError> {
+    fn begin(&self, input: Input, busy: OnBusy) -> Result<TurnId, SessionError> {
         let mut state = self.0.state();
         if state.is_closed {
             return Err(SessionError::new(ErrorKind::Thread, "the session is closed"));
         }
         state.last += 1;
-        let job = Job::new(state.last, prompt);
+        let mut job = Job::new(state.last, input);
         let turn = job.turn;
         match (&state.running, busy) {
             (None, _) => {
-                state.running = Some(Running::of(&job));
+                state.running = Some(Running::of(&mut job));
                 drop(state);
                 self.0.tasks.spawn(turn::turns(self.0.clone(), job));
             }
@@ -273,7 +310,10 @@ impl Session {
         let at = state.queue.iter().position(|job| job.turn == turn)?;
         let job = state.queue.remove(at)?;
         self.0.log.push(state.queued());
-        job.prompt
+        match job.input {
+            Input::Prompt(prompt) => Some(prompt),
+            Input::Continue { .. } => None,
+        }
     }
 
     /// Returns whether a turn is under way.
@@ -281,10 +321,10 @@ impl Session {
         self.0.state().running.is_some()
     }
 
-    /// Cancels the turn under way. Returns whether there was one; the next turn is not affected.
+    /// Cancels the turn under way, or the dream after it. Returns whether there was a turn; the next turn is not affected.
     pub fn cancel(&self) -> bool {
         let state = self.0.state();
-        state.running.iter().for_each(|running| running.cancel.cancel());
+        state.running.iter().map(|running| &running.cancel).chain(&state.dreaming).for_each(|it| it.cancel());
         state.running.is_some()
     }
 
@@ -303,8 +343,8 @@ impl Session {
         for (id, approval) in answers {
             let running = state.running.as_ref();
             match running.filter(|running| running.questions.iter().any(|question| question.id == id)) {
-                Some(running) => drop(running.answers.send((id, approval))),
-                None => unknown.push(format!("`{id}`")),
+                Some(Running { answers: Some(answers), .. }) => drop(answers.send((id, approval))),
+                _ => unknown.push(format!("`{id}`")),
             }
         }
         if unknown.is_empty() {
@@ -312,6 +352,14 @@ impl Session {
         }
         let what = format!("no call waits for a decision by this id: {}", unknown.join(", "));
         Err(SessionError::new(ErrorKind::Invalid, what))
+    }
+
+    /// Ends a turn whose calls wait, without a decision. Does nothing if none waits.
+    pub fn leave(&self) {
+        if let Some(running) = self.0.state().running.as_mut().filter(|running| !running.questions.is_empty())
+        {
+            running.answers = None;
+        }
     }
 
     /// Returns the settings of the next turn.
@@ -333,9 +381,33 @@ impl Session {
     }
 
     pub(super) fn configure(&self, new: NewSession) {
-        let NewSession { mode, servers } = new;
+        let NewSession { mode, servers, .. } = new;
         self.0.state().given.servers = servers;
         self.0.mode.send_replace(mode);
+    }
+
+    /// Returns whether the thread has no turn to continue, and its calls that wait; `None` before its first turn.
+    ///
+    /// # Errors
+    /// The thread cannot be read.
+    pub async fn head(&self) -> Result<Option<Head>, SessionError> {
+        let head = self.0.graph_thread()?.state().await?;
+        if !head.exists() {
+            return Ok(None);
+        }
+        let asked = head.tasks.iter().flat_map(|task| &task.interrupts);
+        let is_unanswered = head.values.outcome.is_some_and(AgentOutcome::is_unanswered);
+        Ok(Some(Head { is_finished: head.next.is_empty() && !is_unanswered, waiting: Waiting::of(asked)? }))
+    }
+
+    /// Formats a command on this thread, with the flags that are not stored.
+    pub fn command(&self, command: &str, words: &[&str]) -> String {
+        self.0.command(command, words)
+    }
+
+    /// Returns the flags that a command on this thread must repeat.
+    pub fn repeated_flags(&self) -> Vec<String> {
+        self.0.state().repeated_flags.clone()
     }
 
     /// Returns the state of the thread; `None` before its first turn.
@@ -345,14 +417,6 @@ impl Session {
     pub async fn state(&self) -> Result<Option<Arc<AgentState>>, SessionError> {
         let state = self.0.graph_thread()?.state().await?;
         Ok(state.exists().then(|| Arc::new(state.values)))
-    }
-
-    /// Returns whether the newest turn is unfinished: [`proceed`](Self::proceed) continues it.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub async fn is_unfinished(&self) -> Result<bool, SessionError> {
-        Ok(!self.0.graph_thread()?.state().await?.next.is_empty())
     }
 
     /// Returns the stored conversation: messages, and each call once, with its result.
@@ -433,17 +497,17 @@ impl Session {
 
 impl State {
     fn queued(&self) -> SessionEvent {
-        let queued = self.queue.iter().map(|job| Queued {
-            turn: job.turn,
-            text: job.prompt.as_ref().map_or_else(String::new, |prompt| prompt.text.clone()),
-        });
+        let queued = self
+            .queue
+            .iter()
+            .map(|job| Queued { turn: job.turn, text: job.input.text().unwrap_or_default().to_owned() });
         SessionEvent::Queue(queued.collect())
     }
 }
 
 impl Running {
-    fn of(job: &Job) -> Self {
-        Self { cancel: job.cancel.clone(), questions: Vec::new(), answers: job.sender.clone() }
+    fn of(job: &mut Job) -> Self {
+        Self { cancel: job.cancel.clone(), questions: Vec::new(), answers: job.sender.take() }
     }
 }
 
@@ -475,6 +539,20 @@ impl Shared {
         given
     }
 
+    pub(super) fn command(&self, command: &str, words: &[&str]) -> String {
+        let flags = self.state().repeated_flags.clone();
+        let words: Vec<_> = words.iter().copied().chain(flags.iter().map(String::as_str)).collect();
+        self.location.command(command, &words)
+    }
+
+    pub(super) fn repeat_flags(&self, flags: &[String]) {
+        self.state().repeated_flags = flags.to_vec();
+    }
+
+    pub(super) fn dreams(&self, cancel: Option<CancellationToken>) {
+        self.state().dreaming = cancel;
+    }
+
     pub(super) fn take_calls(&self) -> Calls {
         std::mem::take(&mut self.state().calls)
     }
@@ -491,15 +569,15 @@ impl Shared {
         let mut state = self.state();
         state.is_closed = true;
         state.queue.clear();
-        state.running.iter().for_each(|running| running.cancel.cancel());
+        state.running.iter().map(|running| &running.cancel).chain(&state.dreaming).for_each(|it| it.cancel());
     }
 
     /// Ends a turn: `end` is its last event. Returns the next one.
     pub(super) fn end(&self, calls: Calls, end: SessionEvent) -> Option<Job> {
         let mut state = self.state();
         state.calls = calls;
-        let next = state.queue.pop_front();
-        state.running = next.as_ref().map(Running::of);
+        let mut next = state.queue.pop_front();
+        state.running = next.as_mut().map(Running::of);
         self.log.push(end);
         if next.is_some() {
             self.log.push(state.queued());

@@ -52,6 +52,10 @@ pub struct NewSession {
     pub mode: Mode,
     /// MCP servers besides those of the configuration. A turn runs without those that fail.
     pub servers: BTreeMap<String, McpConfig>,
+    /// Accepts a thread that was set back since the user's last run.
+    pub trust: bool,
+    /// Emits the events of the agent as they are, in place of messages, calls, files and notices.
+    pub raw_events: bool,
 }
 
 /// A session as it is listed.
@@ -163,9 +167,7 @@ impl Sessions {
         thread: ThreadId,
         new: NewSession,
     ) -> Session {
-        let NewSession { mode, servers } = new;
-        let given = Given { servers, ..self.0.given.clone() };
-        let session = Session::new(location, store, thread.clone(), given, mode);
+        let session = Session::new(location, store, thread.clone(), self.0.given.clone(), new);
         self.all().insert(thread, session.clone());
         session
     }

@@ -7,21 +7,23 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::Value;
 use superstep::{
-    Answers, OnUnfinished, Outcome, RunStream, Status, StreamMode, Streaming,
+    Answers, OnUnfinished, Outcome, RunError, RunStream, Status, StreamMode, Streaming,
     agent::{AgentOutcome, AgentState, Approval},
+    node::NodeName,
 };
 use tokio::time::Instant;
 
 use crate::{
-    config::notes::Note,
+    config::notes::{self, Note},
     error::{ErrorKind, SessionError},
     live::{
         calls::CallStatus,
         event::{AnsweredBy, Ended, Level, SessionEvent, TurnEnd, UsageView},
         notices::Notice,
         projection::Projection,
-        session::{Job, Question, Shared},
+        session::{Input, Job, Question, Shared},
     },
+    text::{indented, printable_line},
     turn::{
         dreams,
         setup::{Purpose, Setup},
@@ -29,13 +31,17 @@ use crate::{
     },
 };
 
+/// The kinds of notes: for every user, and for those who want hints.
+const NOTE: &str = "note";
+const HINT: &str = "hint";
+
 /// Runs a turn, and those that wait for its end.
 pub(super) async fn turns(session: Arc<Shared>, job: Job) {
     let mut next = Some(job);
     while let Some(mut job) = next {
         let log = &session.log;
-        let mut projection = Projection::new(session.take_calls(), log.clone());
-        let prompt = job.prompt.as_ref().map(|prompt| prompt.text.clone());
+        let mut projection = Projection::new(session.take_calls(), log.clone(), session.raw_events);
+        let prompt = job.input.text().map(str::to_owned);
         log.push(SessionEvent::TurnStarted { turn: job.turn, prompt });
         let began = Instant::now();
         let mut setup = None;
@@ -54,9 +60,12 @@ pub(super) async fn turns(session: Arc<Shared>, job: Job) {
             }
         }
         let end = SessionEvent::TurnEnded(TurnEnd { turn: job.turn, took: began.elapsed(), result });
-        let dreams = matches!(&end, SessionEvent::TurnEnded(TurnEnd { result: Ok(ended), .. }) if !ended.outcome.is_unanswered());
+        let dreams =
+            matches!(&end, SessionEvent::TurnEnded(TurnEnd { result: Ok(ended), .. }) if ended.is_success());
+        let setup = setup.filter(|_| dreams);
+        session.dreams(setup.as_ref().map(|setup| setup.cancel.clone()));
         next = session.end(projection.calls, end);
-        if let Some(setup) = setup.filter(|_| dreams) {
+        if let Some(setup) = setup {
             session.tasks().spawn(dream(session.clone(), setup));
         }
     }
@@ -76,31 +85,30 @@ async fn run(
     used: &mut Option<Setup>,
 ) -> Result<Ended, SessionError> {
     let Shared { location, store, thread, .. } = session;
-    if let Some(trusted) = location.check_anchor(&**store, thread, false).await? {
-        note(session, &trusted.text);
+    if let Some(trusted) = location.check_anchor(&**store, thread, session.trust).await? {
+        show_new(session, &[trusted]);
     }
-    let from = job.prompt.as_ref().and_then(|prompt| prompt.from);
+    let from = match &job.input {
+        Input::Prompt(prompt) => prompt.from,
+        Input::Continue { from, .. } => *from,
+    };
     let mut notes = Vec::new();
     let purpose = Purpose::Turn { from, servers: session.servers.clone() };
     let given = session.given();
-    let setup = Setup::new(
-        location.clone(),
-        store.clone(),
-        thread.clone(),
-        purpose,
-        &given,
-        &mut notes,
-        job.cancel.clone(),
-    )
-    .await;
+    let (at, store, cancel) = (location.clone(), store.clone(), job.cancel.clone());
+    let setup = Setup::new(at, store, thread.clone(), purpose, &given, &mut notes, cancel).await;
     show_new(session, &notes);
     let setup = used.insert(setup?);
-    if let Some(text) = &setup.choice.note {
-        note(session, text);
+    session.repeat_flags(&setup.choice.repeated_flags);
+    // Nothing to note makes a later note a new one.
+    if notes::is_new(&["model"], setup.choice.note.as_deref())
+        && let Some(text) = &setup.choice.note
+    {
+        session.log.push(SessionEvent::Notice(Notice::new(Level::Info, HINT, text)));
     }
     let mut granted = Vec::new();
-    let mut stream = match &job.prompt {
-        Some(prompt) => {
+    let mut stream = match &job.input {
+        Input::Prompt(prompt) => {
             if prompt.on_unfinished == OnUnfinished::Discard {
                 granted = setup.decided.discard();
             }
@@ -110,44 +118,58 @@ async fn run(
             if let Some(user) = &setup.settings.user {
                 input = input.user_id(user.as_str());
             }
-            setup.agent.configured(options.at(prompt.from)).stream(input, streaming())
+            setup.agent.configured(options.at(from)).stream(input, streaming(session))
         }
-        None => {
-            let head = setup.agent.graph().thread(thread).state().await?;
-            if head.next.is_empty() {
-                let what = format!("thread `{thread}` has no turn to continue; send a message");
-                return Err(SessionError::new(ErrorKind::Thread, what));
+        Input::Continue { from: Some(from), .. } => {
+            if setup.agent.graph().thread(thread).at(*from).state().await?.next.is_empty() {
+                let ask =
+                    location.command("run", &["--thread", thread.as_str(), "--from", &from.to_string()]);
+                let message = format!(
+                    "no turn is in progress at checkpoint {from} of thread `{thread}`; start a new one from it with: {ask} \"...\""
+                );
+                return Err(SessionError::new(ErrorKind::Thread, message));
             }
-            setup.check_folder()?;
-            let asked = head.tasks.iter().flat_map(|task| &task.interrupts);
-            let waiting = Waiting::of(asked)?;
-            let Some(answers) = decide(session, job, projection, &waiting).await else {
-                return Ok(Ended {
-                    outcome: AgentOutcome::Cancelled,
-                    checkpoint: head.checkpoint.map(|head| head.id),
-                    state: Arc::new(head.values),
-                });
-            };
-            resume(setup, &waiting, answers).await?
+            let options = setup.options()?.at(*from);
+            setup.agent.configured(options).resume_point().await?.resume_stream(streaming(session))
+        }
+        Input::Continue { from: None, answers } => {
+            let head = setup.agent.graph().thread(thread).state().await?;
+            if !head.next.is_empty() {
+                setup.check_folder()?;
+            }
+            let waiting = Waiting::of(head.tasks.iter().flat_map(|task| &task.interrupts))?;
+            resume(session, setup, &waiting, answers.clone()).await?
         }
     };
-    let outcome = loop {
+    let (outcome, waiting) = loop {
         let outcome = follow(session, setup, stream, projection).await;
         let kept = setup.forget_discarded(&std::mem::take(&mut granted)).await;
-        let outcome = outcome?;
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => return Err(refused(session, setup, error).await),
+        };
         kept?;
         show_new(session, &setup.decided.take_notes());
         let waiting = Waiting::of(&outcome.interrupts)?;
         if waiting.is_empty() || job.cancel.is_cancelled() {
-            break outcome;
+            break (outcome, waiting);
         }
-        let Some(answers) = decide(session, job, projection, &waiting).await else { break outcome };
-        stream = resume(setup, &waiting, answers).await?;
+        let Some(answers) = decide(session, job, projection, &waiting).await else {
+            break (outcome, waiting);
+        };
+        stream = resume(session, setup, &waiting, answers).await?;
     };
     let end = match outcome.status {
         Status::Completed => outcome.state.outcome.unwrap_or(AgentOutcome::Completed),
-        _ => AgentOutcome::Cancelled,
+        _ if job.cancel.is_cancelled() || waiting.is_empty() => AgentOutcome::Cancelled,
+        _ => AgentOutcome::AwaitingApproval,
     };
+    for server in &setup.servers {
+        let logged = server.logged().into_iter();
+        let texts =
+            logged.map(|said| indented(&format!("MCP server `{}`: {}", server.name(), said.trim_end())));
+        texts.for_each(|text| session.log.push(SessionEvent::Notice(Notice::new(Level::Info, "mcp", text))));
+    }
     let state = Arc::new(outcome.state);
     let used = Some(state.request_size.tokens).filter(|tokens| *tokens > 0);
     session.log.push(SessionEvent::Usage(UsageView {
@@ -156,30 +178,67 @@ async fn run(
         turn: state.usage,
         cost: state.cost().map(|cost| cost.nano_dollars),
     }));
-    Ok(Ended { outcome: end, state, checkpoint: outcome.checkpoint })
+    let (checkpoint, has_schema) = (outcome.checkpoint, setup.has_schema);
+    Ok(Ended { outcome: end, state, checkpoint, waiting, has_schema })
 }
 
-fn streaming() -> Streaming {
-    Streaming::from([StreamMode::Custom, StreamMode::Messages, StreamMode::Checkpoints]).buffer(1 << 16)
-}
-
-fn note(session: &Shared, text: &str) {
-    session.log.push(SessionEvent::Notice(Notice::new(Level::Info, "note", text)));
+fn streaming(session: &Shared) -> Streaming {
+    match session.raw_events {
+        true => Streaming::from([StreamMode::Custom, StreamMode::Checkpoints]).buffer(1 << 20),
+        false => Streaming::from([StreamMode::Custom, StreamMode::Messages, StreamMode::Checkpoints])
+            .buffer(1 << 16),
+    }
 }
 
 /// Shows notes that no earlier turn or command showed.
 fn show_new(session: &Shared, notes: &[Note]) {
-    notes.iter().filter(|note| note.is_new(false)).for_each(|shown| note(session, &shown.text));
+    for note in notes.iter().filter(|note| note.is_new(false)) {
+        let code = if note.is_hint() { HINT } else { NOTE };
+        session.log.push(SessionEvent::Notice(Notice::new(Level::Info, code, &*note.text)));
+    }
+}
+
+/// Converts the error of a run, with the command that resumes it, if possible.
+async fn refused(session: &Shared, setup: &Setup, error: RunError) -> SessionError {
+    let thread = session.thread.as_str();
+    let resume = session.command("resume", &[thread]);
+    let head = setup.agent.graph().thread(&session.thread).state().await;
+    if let RunError::Unfinished { next, .. } = error {
+        let asked = head.iter().flat_map(|head| &head.tasks).flat_map(|task| &task.interrupts);
+        let message = match Waiting::of(asked) {
+            Ok(waiting) if !waiting.is_empty() => {
+                // The stored question is not the tool's own text, which `resume` shows.
+                let calls = waiting.iter().map(|call| {
+                    let (id, tool) = (printable_line(&call.id), printable_line(&call.request.tool));
+                    format!("call `{id}` of {tool}")
+                });
+                let calls = calls.collect::<Vec<_>>().join(", ");
+                format!("thread `{thread}` waits for a decision about {calls}; decide with: {resume}")
+            }
+            _ => {
+                let shown = |node: &NodeName| format!("`{}`", printable_line(node.as_str()));
+                let next = next.iter().map(shown).collect::<Vec<_>>().join(", ");
+                format!("thread `{thread}` is not finished, {next} still to run; resume it with: {resume}")
+            }
+        };
+        return SessionError::new(ErrorKind::Thread, format!("{message}\nor drop that with `--discard`"));
+    }
+    let SessionError { kind, mut message } = SessionError::from(error);
+    if kind != ErrorKind::Thread && head.is_ok_and(|head| !head.next.is_empty()) {
+        message.push_str(&format!("\nresume with: {resume}"));
+    }
+    SessionError { kind, message }
 }
 
 /// Continues a turn with decisions.
 async fn resume(
+    session: &Shared,
     setup: &Setup,
     waiting: &[Waiting],
     answers: Answers,
 ) -> Result<RunStream<AgentState>, SessionError> {
     let options = setup.answering(waiting, answers)?;
-    Ok(setup.agent.configured(options).resume_point().await?.resume_stream(streaming()))
+    Ok(setup.agent.configured(options).resume_point().await?.resume_stream(streaming(session)))
 }
 
 /// Emits the events of a run to its end.
@@ -188,7 +247,7 @@ async fn follow(
     setup: &Setup,
     mut stream: RunStream<AgentState>,
     projection: &mut Projection,
-) -> Result<Outcome<AgentState>, SessionError> {
+) -> Result<Outcome<AgentState>, RunError> {
     while let Some(event) = stream.next().await {
         begins_run(session, setup);
         projection.event(&event);

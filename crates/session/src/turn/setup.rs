@@ -12,7 +12,7 @@ use std::{
 use rand::RngExt;
 use serde_json::{Map, Value, json};
 use superstep::{
-    Answers, CheckpointId, Checkpointer, RunOptions, StreamMode, Streaming, ThreadId,
+    Answers, CheckpointId, Checkpointer, RunOptions, ThreadId,
     agent::{Agent, config::PermissionRule, replay::ReplayTools},
     mcp::McpServer,
     memory::Dreams,
@@ -66,7 +66,7 @@ pub struct Setup {
 
 impl Setup {
     /// Rejects resuming a turn in another folder than it began in, because the questions applied to that one.
-    pub fn check_folder(&self) -> Result<(), SessionError> {
+    pub(crate) fn check_folder(&self) -> Result<(), SessionError> {
         match &self.last_cwd {
             Some(folder) if Path::new(folder) != self.cwd => Err(SessionError::usage(format!(
                 "the turn of thread `{}` began in the folder `{folder}` and can continue only there: repeat \
@@ -112,7 +112,11 @@ impl Setup {
     }
 
     /// Returns the options of a run with these answers of the user to waiting calls.
-    pub fn answering(&self, waiting: &[Waiting], answers: Answers) -> Result<RunOptions, SessionError> {
+    pub(crate) fn answering(
+        &self,
+        waiting: &[Waiting],
+        answers: Answers,
+    ) -> Result<RunOptions, SessionError> {
         let decisions = waiting.iter().filter_map(|call| {
             let decision = answers.get(&call.interrupt).cloned()?;
             Some((&*call.interrupt, &call.request, serde_json::from_value(decision).ok()?))
@@ -122,7 +126,7 @@ impl Setup {
     }
 
     /// Deletes grants made with calls that were discarded before they ran.
-    pub async fn forget_discarded(&self, granted: &[PermissionRule]) -> Result<(), SessionError> {
+    pub(crate) async fn forget_discarded(&self, granted: &[PermissionRule]) -> Result<(), SessionError> {
         if granted.is_empty() {
             return Ok(());
         }
@@ -137,9 +141,4 @@ pub(crate) fn run_options(settings: &Settings) -> Result<RunOptions, SessionErro
     // A turn that a library or another program began in another folder is not resumed in this one.
     let context = json!({ "cwd": settings.cwd });
     Ok(settings.stored_by(RunOptions::new().seed(seeded_rng()?.random()).context(context)))
-}
-
-/// Returns the stream options for the agent's events. Stdout may be a pager that reads nothing for a while.
-pub fn streaming() -> Streaming {
-    Streaming::from(StreamMode::Custom).buffer(1 << 20)
 }

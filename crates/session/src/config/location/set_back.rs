@@ -23,7 +23,7 @@ impl Location {
     ///
     /// # Errors
     /// The thread was set back, replaced or deleted by another program.
-    pub async fn check_anchor(
+    pub(crate) async fn check_anchor(
         &self,
         store: &dyn Checkpointer,
         thread: &ThreadId,
