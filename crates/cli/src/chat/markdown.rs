@@ -13,10 +13,10 @@ use crate::chat::wrap::{text_columns, wrap};
 
 /// Returns the length of the blocks that further text does not change, in bytes: all but the last one.
 pub(super) fn finished(text: &str) -> usize {
-    let (mut depth, mut last) = (0_usize, 0);
+    let (mut depth, mut before, mut last) = (0_usize, 0, 0);
     for (event, range) in Parser::new_ext(text, options()).into_offset_iter() {
         if depth == 0 {
-            last = range.start;
+            (before, last) = (last, range.start);
         }
         match event {
             Event::Start(_) => depth += 1,
@@ -25,7 +25,11 @@ pub(super) fn finished(text: &str) -> usize {
         }
     }
     // An indented block begins after its indentation.
-    text[..last].rfind('\n').map_or(0, |at| at + 1)
+    let line = |at: usize| text[..at].rfind('\n').map_or(0, |at| at + 1);
+    let cut = line(last);
+    // The begin of a line may still become a row of the table before it.
+    let is_apart = text[..cut].ends_with("\n\n") || text[cut..].contains('\n');
+    if is_apart { cut } else { line(before) }
 }
 
 /// Returns whether a block can only be shown as a whole, because its later lines change its first ones.

@@ -88,9 +88,9 @@ mod tests {
 
     #[test]
     fn every_row_is_printed_once_and_in_order_whenever_the_width_changes() {
-        let text: String = (0..300).map(|n| format!("- line {n} with some words\n")).collect();
-        let text = format!("# Begin\n\n{text}\n```\n{}```\n\nend", "code\n".repeat(50));
-        for live in [0, 6, usize::MAX] {
+        let text: String = (0..90).map(|n| format!("- line {n} with some words\n")).collect();
+        let text = format!("# Begin\n\n{text}\n```\n{}```\n\nend", "code\n".repeat(20));
+        for live in [3, 6, usize::MAX] {
             let mut stream = Stream::new("m");
             let mut seen = Vec::new();
             for (at, piece) in text.as_bytes().chunks(7).enumerate() {

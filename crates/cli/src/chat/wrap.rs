@@ -48,7 +48,7 @@ pub(super) fn wrap(line: &Line<'_>, width: usize, hang: &[Span<'static>]) -> Vec
                 continue;
             }
         }
-        if cell.sign == ' ' && row.len() > begin {
+        if cell.sign == ' ' && row[begin..].iter().any(|cell| cell.sign != ' ') {
             space = Some(row.len());
         }
         used += cell.columns;
