@@ -31,7 +31,7 @@ type End = (i32, &'static str);
 /// and with a thread `t` that was killed while it waited for its model.
 struct Case(&'static [&'static str], End, End, End);
 
-const CASES: [Case; 46] = [
+const CASES: [Case; 47] = [
     // Its client leaves at once.
     Case(&["acp"], (0, ""), (0, ""), (0, "")),
     Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
@@ -64,6 +64,7 @@ const CASES: [Case; 46] = [
         (4, READ_ONLY),
         (0, "= 4"),
     ),
+    Case(&["chat", "2 + 2", "--thread", "t", "--model", "offline"], (0, "= 4"), (4, READ_ONLY), (0, "= 4")),
     Case(&["resume", "t", "--model", "offline"], (5, UNKNOWN), (4, READ_ONLY), (0, "= 2")),
     Case(&["replay", "t", "--live-tools"], (5, UNKNOWN), (4, READ_ONLY), (5, "SS195")),
     Case(&["steer", "t", "hello"], (5, UNKNOWN), (4, READ_ONLY), (0, "")),

@@ -214,6 +214,7 @@ async fn a_database_is_encrypted_rekeyed_and_useless_without_its_key() {
     // These take any thread, have tests of their own, or read no thread.
     let others = [
         "acp",
+        "chat",
         "db migrate",
         "db rekey",
         "db stats",

@@ -19,6 +19,8 @@ mod answers;
 mod approvals;
 #[cfg(unix)]
 mod begin_once;
+#[cfg(unix)]
+mod chat;
 mod cloned;
 #[cfg(unix)]
 mod commands;

@@ -29,8 +29,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
-    agent::Open,
     calls::{Calls, is_edit},
+    open::Open,
     questions,
 };
 

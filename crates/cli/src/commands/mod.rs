@@ -5,6 +5,7 @@
 pub(crate) mod acp;
 #[cfg_attr(not(feature = "postgres"), path = "no_agent_jobs.rs")]
 pub(crate) mod agent_jobs;
+pub(crate) mod chat;
 pub(crate) mod checks;
 pub(crate) mod db;
 pub(crate) mod diff;

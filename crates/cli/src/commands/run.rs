@@ -11,7 +11,7 @@ use superstep::{
 use superstep_session::{
     config::{location::Location, settings::Given},
     error::SessionError,
-    live::{Head, NewSession, OnBusy, Prompt, Session},
+    live::{Head, NewSession, OnBusy, Prompt, Session, Sessions},
     turn::{dream_thread, randomness::fresh_thread},
 };
 
@@ -33,10 +33,15 @@ const MAX_PROMPT_BYTES: u64 = 1 << 20;
 
 /// Replies to a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, SessionError> {
-    let RunArgs { prompt, stdin, thread, user, from, new, discard, service: _, location, turn } = args;
+    let RunArgs { prompt, stdin, thread, last, user, from, new, discard, service: _, location, turn } = args;
     let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
     let prompt = read_prompt(prompt, stdin)?;
+    let sessions = Sessions::new(AGENT, location.db.clone(), Given::default());
     let location = Arc::new(location.locate(AGENT)?);
+    let thread = match thread {
+        None if last => Some(sessions.newest(location.cwd()).await?.as_str().to_owned()),
+        thread => thread,
+    };
     let store = location.open()?;
     let is_fresh = thread.is_none();
     let thread: ThreadId = match thread {

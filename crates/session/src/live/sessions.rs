@@ -25,7 +25,7 @@ use crate::{
         settings::{Given, StoredSettings},
         trust::{Created, Decided},
     },
-    error::SessionError,
+    error::{ErrorKind, SessionError},
     live::{mode::Mode, session::Session},
     text::brief,
     turn::{dream_thread, randomness::fresh_thread, stored_graph::graph, threads},
@@ -169,8 +169,10 @@ impl Sessions {
                 None => false,
             };
         if !is_known {
-            decided
-                .record_session(Created { at_ms: SystemClock.now_ms(), cwd: location.cwd().to_owned() })?;
+            // A record belongs to a database that exists.
+            drop(location.open()?);
+            let created = Created { at_ms: SystemClock.now_ms(), cwd: location.cwd().to_owned() };
+            location.decided(thread)?.record_session(created)?;
         }
         self.open(folder, thread, new).await
     }
@@ -239,6 +241,18 @@ impl Sessions {
             (other.updated_ms, &other.thread).cmp(&(one.updated_ms, &one.thread))
         });
         Ok(found)
+    }
+
+    /// Returns the newest thread of a folder that has a turn.
+    ///
+    /// # Errors
+    /// There is none, or those of [`list`](Self::list).
+    pub async fn newest(&self, folder: &Path) -> Result<ThreadId, SessionError> {
+        let newest = self.find(Some(folder)).await?.into_iter().find(|found| found.store.is_some());
+        newest.map(|found| found.info.thread).ok_or_else(|| {
+            let what = format!("`{}` has no thread to continue", folder.display());
+            SessionError::new(ErrorKind::Unknown, what)
+        })
     }
 
     async fn find_in(&self, folder: &Path) -> Result<Vec<Found>, SessionError> {
