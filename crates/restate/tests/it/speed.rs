@@ -27,6 +27,9 @@ use crate::{node::shared, proof::number, service::Service};
 /// The bytes of a value, about those of a commit of the graph here.
 const BYTES: usize = 420;
 
+/// The time of a superstep that waited for something else.
+const SLOW: Duration = Duration::from_millis(10);
+
 /// An object with the calls of a superstep, and nothing else.
 struct Bare;
 
@@ -161,10 +164,17 @@ async fn figures_of_supersteps() {
     // A long journal, then a long thread.
     times.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let long = sync.restate.thread("counts", "long");
-    run(&long, longest).await;
+    let whole = run(&long, longest).await;
     let times = times.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let window = times.len() / 6;
     let cost = |times: &[Instant]| median(times.windows(2).map(|pair| pair[1] - pair[0]).collect());
+    let all: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let slow: Vec<_> = all.iter().filter(|time| **time > SLOW).collect();
+    println!(
+        "a run of {longest} supersteps {whole:.1?}, of which {} took longer than {SLOW:?}, {:.1?} in all",
+        slow.len(),
+        slow.iter().copied().sum::<Duration>(),
+    );
     println!(
         "a superstep at {window} of a run {:.2} ms, at {longest} {:.2} ms",
         cost(&times[window / 2..window * 3 / 2]),
