@@ -129,7 +129,8 @@ impl Tmux {
 
     /// Returns the history and the screen.
     fn all(&self) -> String {
-        self.tmux(&["capture-pane", "-p", "-J", "-S", "-"])
+        let all = self.tmux(&["capture-pane", "-p", "-J", "-S", "-"]);
+        all.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
     /// Waits until the history and the screen are as they should be.
