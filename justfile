@@ -59,6 +59,10 @@ restate-limits parked="10000" upgraded="100" stopped="64" steps="10000" seconds=
 restate-speed rounds="9" steps="300" longest="5000": restate
     SUPERSTEP_SPEED_ROUNDS={{rounds}} SUPERSTEP_SPEED_STEPS={{steps}} SUPERSTEP_SPEED_LONGEST={{longest}} cargo test -p superstep-restate --all-features --test restate -- speed --nocapture
 
+# Every scenario of the engine on a Restate server, as on the other databases.
+restate-scenarios: restate
+    SUPERSTEP_RESTATE_SCENARIOS=1 cargo test -p superstep --all-features --test it -- in_restate
+
 # Graphs and the agent under the simulator, each process from a journal as Restate replays it.
 restate-simulation seeds="2000":
     SUPERSTEP_SIM_SEEDS={{seeds}} cargo test -p superstep-restate --all-features --lib -- journaled

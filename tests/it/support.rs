@@ -125,7 +125,7 @@ impl Backend {
         crate::postgres::Schema::new().map(Self::Postgres)
     }
 
-    /// `None` where the Restate server is not installed.
+    /// `None` without `SUPERSTEP_RESTATE_SCENARIOS`, or where the Restate server is not installed.
     #[cfg(all(feature = "restate", unix))]
     pub(crate) fn restate() -> Option<Self> {
         crate::restate::Namespace::new().map(Self::Restate)
