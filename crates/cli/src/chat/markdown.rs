@@ -204,10 +204,13 @@ impl Writer {
             }
             TagEnd::CodeBlock => {
                 let code = self.code.take().unwrap_or_default();
+                let indent = Span::raw("  ");
+                self.prefixes.push(Prefix { first: None, rest: indent });
                 for line in code.trim_end_matches('\n').split('\n') {
-                    self.line.push(Span::styled(format!("  {line}"), Style::new().fg(Color::Cyan)));
+                    self.line.push(Span::styled(line.to_owned(), Style::new().fg(Color::Cyan)));
                     self.flush();
                 }
+                self.prefixes.pop();
             }
             TagEnd::List(_) => {
                 self.flush();
