@@ -89,7 +89,7 @@ impl Given {
     }
 }
 
-impl Settings {
+impl<C: Serialize + Default + PartialEq> Settings<C> {
     /// Adds the settings to the options of runs, which store them with their threads.
     pub(crate) fn stored_by(&self, options: RunOptions) -> RunOptions {
         self.metadata().into_iter().fold(options, |options, (name, value)| options.metadata(name, value))
@@ -102,7 +102,9 @@ impl Settings {
             _ => unreachable!("a struct of settings is a JSON object"),
         }
     }
+}
 
+impl Settings {
     /// Returns them as the thread will have stored them.
     pub(crate) fn to_stored(&self) -> StoredSettings {
         StoredSettings::deserialize(&Value::Object(self.metadata())).expect("stored settings can be read")

@@ -10,7 +10,7 @@ use std::{
 };
 
 use superstep::{
-    CheckpointId, Checkpointer, ThreadId,
+    CheckpointId, Checkpointer, RunOptions, ThreadId,
     agent::AgentState,
     clock::{Clock as _, SystemClock},
     llm::Role,
@@ -319,7 +319,10 @@ impl Sessions {
         let copy = fresh_thread(&*store).await?;
         threads::copy(location, store.clone(), session.thread(), &copy).await?;
         if let Some(at) = at {
-            let forked = graph()?.with_checkpointer(store.clone()).thread(&copy).fork(at).await;
+            // The fork has the settings of the user's turns, like them.
+            let (stored, _) = location.remembered(&*store, session.thread(), None).await?;
+            let options = stored.stored_by(RunOptions::new()).thread(copy.as_str());
+            let forked = graph()?.with_checkpointer(store.clone()).configured(options).fork(at).await;
             if let Err(error) = forked {
                 threads::delete(location, &store, &[copy]).await?;
                 return Err(error.into());
