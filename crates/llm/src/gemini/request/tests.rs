@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Message, ToolCall, media::Media, toolset::ToolSpecs};
+use crate::{Message, ToolCall, media::Media, tools::tool::ToolSpecs};
 
 const SERVER: &str = "http://h";
 
