@@ -405,7 +405,7 @@ impl View {
                 (Some(used), None) => parts.push(format!("{} tokens", short(used))),
                 _ => {}
             }
-            parts.extend(usage.cost.map(|cost| format!("{cost}")));
+            parts.extend(usage.cost.filter(|cost| cost.0 > 0).map(|cost| cost.to_string()));
         }
         parts.push(self.settings.mode.to_string());
         parts.push(self.thread.clone());
