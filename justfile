@@ -42,6 +42,27 @@ crash-proof runs="1000" seed="15":
 restate-proof runs="1000" seed="15" nodes="3": restate
     SUPERSTEP_PROOF_RUNS={{runs}} SUPERSTEP_PROOF_SEED={{seed}} SUPERSTEP_PROOF_NODES={{nodes}} cargo test -p superstep-restate --all-features --test restate -- proof::runs --nocapture --test-threads=1
 
+# Runs over two workers that are killed and three nodes that are paused, so that a node goes on as the leader that it was.
+restate-pauses runs="300" seed="15": restate
+    SUPERSTEP_PROOF_RUNS={{runs}} SUPERSTEP_PROOF_SEED={{seed}} SUPERSTEP_PROOF_NODES=3 cargo test -p superstep-restate --all-features --test restate -- runs_over_paused --nocapture
+
+# Runs over three nodes of which one is cut off from the others for twelve seconds; needs root on Linux.
+restate-partition runs="200" seed="15": restate
+    SUPERSTEP_PARTITIONED={{runs}} SUPERSTEP_PROOF_SEED={{seed}} cargo test -p superstep-restate --all-features --test restate -- runs_over_a_partition --nocapture
+
+# Threads that wait for an answer while no worker runs, runs over two upgrades, stopped workers, a run of many supersteps, and a node of 15 minutes.
+restate-limits parked="10000" upgraded="100" stopped="64" steps="10000" seconds="900": restate
+    SUPERSTEP_PARKED={{parked}} cargo test -p superstep-restate --all-features --test restate -- limits::threads --nocapture
+    SUPERSTEP_UPGRADED={{upgraded}} SUPERSTEP_STOPPED={{stopped}} SUPERSTEP_STEPS={{steps}} SUPERSTEP_LONG_NODE={{seconds}} cargo test -p superstep-restate --all-features --test restate -- endurance --nocapture --test-threads=1
+
+# The cost of a superstep on Restate beside that of the calls that it is made of.
+restate-speed rounds="9" steps="300" longest="5000": restate
+    SUPERSTEP_SPEED_ROUNDS={{rounds}} SUPERSTEP_SPEED_STEPS={{steps}} SUPERSTEP_SPEED_LONGEST={{longest}} cargo test -p superstep-restate --all-features --test restate -- speed --nocapture
+
+# Graphs and the agent under the simulator, each process from a journal as Restate replays it.
+restate-simulation seeds="2000":
+    SUPERSTEP_SIM_SEEDS={{seeds}} cargo test -p superstep-restate --all-features --lib -- journaled
+
 # The server of Restate, for the tests that want it.
 restate:
     sh crates/restate/tests/install.sh target/restate

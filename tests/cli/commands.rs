@@ -31,10 +31,12 @@ type End = (i32, &'static str);
 /// and with a thread `t` that was killed while it waited for its model.
 struct Case(&'static [&'static str], End, End, End);
 
-const CASES: [Case; 44] = [
+const CASES: [Case; 47] = [
     // Its client leaves at once.
     Case(&["acp"], (0, ""), (0, ""), (0, "")),
     Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
+    Case(&["doctor", "--model", "offline"], (0, "database: "), (0, "with 1 thread"), (0, "with 1 thread")),
+    Case(&["usage"], (0, "no turns yet"), (0, "TURNS"), (0, "no turns yet")),
     Case(&["state", "t"], (5, UNKNOWN), (0, "finished"), (0, "agent")),
     Case(&["history", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),
     Case(&["diff", "t", "t"], (5, UNKNOWN), (0, "no differences"), (0, "no differences")),
@@ -62,6 +64,7 @@ const CASES: [Case; 44] = [
         (4, READ_ONLY),
         (0, "= 4"),
     ),
+    Case(&["chat", "2 + 2", "--thread", "t", "--model", "offline"], (0, "= 4"), (4, READ_ONLY), (0, "= 4")),
     Case(&["resume", "t", "--model", "offline"], (5, UNKNOWN), (4, READ_ONLY), (0, "= 2")),
     Case(&["replay", "t", "--live-tools"], (5, UNKNOWN), (4, READ_ONLY), (5, "SS195")),
     Case(&["steer", "t", "hello"], (5, UNKNOWN), (4, READ_ONLY), (0, "")),

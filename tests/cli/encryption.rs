@@ -214,15 +214,18 @@ async fn a_database_is_encrypted_rekeyed_and_useless_without_its_key() {
     // These take any thread, have tests of their own, or read no thread.
     let others = [
         "acp",
+        "chat",
         "db migrate",
         "db rekey",
         "db stats",
         "db vacuum",
         "delete",
+        "doctor",
         "dream",
         "jobs",
         "memory",
         "threads",
+        "usage",
         "worker",
     ];
     assert_all_tried(with_database, COMMANDS, &others);

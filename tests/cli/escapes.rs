@@ -96,6 +96,7 @@ async fn names_and_texts_of_a_database_are_escaped() {
     let tried = [
         &["threads"][..],
         &["threads", "--json"],
+        &["usage", "--by", "thread"],
         &["state", "t"],
         &["state", "t", "--json"],
         &["history", "t"],
@@ -132,7 +133,11 @@ async fn names_and_texts_of_a_database_are_escaped() {
     let commands = commands(&place).await;
     let with_database = commands.iter().filter(|command| command.has_database());
     // A text is escaped on a terminal only; the others show nothing of this database.
-    assert_all_tried(with_database, tried, &["acp", "dream", "export", "import", "jobs", "memory", "worker"]);
+    assert_all_tried(
+        with_database,
+        tried,
+        &["acp", "chat", "doctor", "dream", "export", "import", "jobs", "memory", "worker"],
+    );
 }
 
 #[tokio::test]

@@ -19,11 +19,14 @@ mod answers;
 mod approvals;
 #[cfg(unix)]
 mod begin_once;
+#[cfg(unix)]
+mod chat;
 mod cloned;
 #[cfg(unix)]
 mod commands;
 mod damaged_texts;
 mod db;
+mod doctor;
 mod dream;
 mod encryption;
 mod escapes;
@@ -82,3 +85,4 @@ mod texts;
 mod tools;
 #[cfg(unix)]
 mod trust;
+mod usage;

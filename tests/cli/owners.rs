@@ -67,9 +67,10 @@ async fn a_thread_of_another_graph_is_refused_by_every_command_and_stays_as_it_i
     // Commands that need no graph work with any, and those of a whole database as well.
     place.run(&["copy", "order", "more"]).await.ok();
     place.run(&["delete", "more", "--yes"]).await.ok();
-    let without_graph = ["copy", "delete", "export", "import", "memory", "threads"];
-    let whole = ["db check", "db migrate", "db prune", "db rekey", "db stats", "db vacuum", "dream"];
-    let elsewhere = ["acp", "adopt", "jobs", "worker"];
+    let without_graph = ["copy", "delete", "export", "import", "memory", "threads", "usage"];
+    let whole =
+        ["db check", "db migrate", "db prune", "db rekey", "db stats", "db vacuum", "doctor", "dream"];
+    let elsewhere = ["acp", "adopt", "chat", "jobs", "worker"];
     let commands = commands(&place).await;
     let with_database = commands.iter().filter(|command| command.has_database());
     assert_all_tried(with_database, tried, &[&without_graph[..], &whole, &elsewhere].concat());

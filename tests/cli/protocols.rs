@@ -19,7 +19,7 @@ const KEY: &str = "sk-test-0123456789";
 const SEAL: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 
 /// The protocols: their names, and the field of an answer with its parts.
-const PROTOCOLS: [(&str, &str); 2] = [("anthropic", "blocks"), ("responses", "out")];
+const PROTOCOLS: [(&str, &str); 3] = [("anthropic", "blocks"), ("responses", "out"), ("gemini", "parts")];
 
 /// Returns the answers of a turn with two rounds of tools, and of the turn behind it.
 fn turns((protocol, field): (&str, &str)) -> Vec<Value> {
@@ -29,7 +29,11 @@ fn turns((protocol, field): (&str, &str)) -> Vec<Value> {
         json!({name: ["calculate", arguments]})
     };
     let thought = |text: &str| {
-        let name = if protocol == "anthropic" { "thinking" } else { "reasoning" };
+        let name = match protocol {
+            "anthropic" => "thinking",
+            "gemini" => "thought",
+            _ => "reasoning",
+        };
         json!({name: text})
     };
     let text = |text: &str| json!({"text": text});
@@ -49,11 +53,11 @@ fn serve(protocol: &str, answers: Vec<Value>) -> Option<Strict> {
 /// Creates a command with the server and the key of a protocol in its environment.
 fn command(place: &Place, server: &Strict, protocol: &str, args: &[&str]) -> Command {
     let mut command = place.command(args);
-    if protocol == "anthropic" {
-        command.env("ANTHROPIC_BASE_URL", server.origin()).env("ANTHROPIC_API_KEY", KEY);
-    } else {
-        command.env("OPENAI_BASE_URL", format!("{}/v1", server.origin())).env("OPENAI_API_KEY", KEY);
-    }
+    match protocol {
+        "anthropic" => command.env("ANTHROPIC_BASE_URL", server.origin()).env("ANTHROPIC_API_KEY", KEY),
+        "gemini" => command.env("GEMINI_BASE_URL", server.origin()).env("GOOGLE_API_KEY", KEY),
+        _ => command.env("OPENAI_BASE_URL", format!("{}/v1", server.origin())).env("OPENAI_API_KEY", KEY),
+    };
     command
 }
 

@@ -138,7 +138,10 @@ async fn a_flipped_bit_is_named_by_every_command_or_changes_nothing() {
         restore(&db, &stored);
     }
     // The others read no more of a row, or nothing of a thread but its name.
-    let others = ["acp", "adopt", "delete", "dream", "import", "jobs", "memory", "run", "steer", "worker"];
+    let others = [
+        "acp", "adopt", "chat", "delete", "doctor", "dream", "import", "jobs", "memory", "run", "steer",
+        "usage", "worker",
+    ];
     let on_all = ["db check", "db migrate", "db prune", "db rekey", "db stats", "db vacuum"];
     let commands = commands(&place).await;
     let with_database = commands.iter().filter(|command| command.has_database());

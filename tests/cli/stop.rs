@@ -173,8 +173,10 @@ async fn threads_are_listed_with_their_status() {
         ]
     );
     let table = place.run(&["threads"]).await.ok().stdout;
-    let status: Vec<_> = table.lines().skip(1).map(|line| line.split("Z  ").last().unwrap()).collect();
-    assert_eq!(status, ["no model", "waits for a decision", "cancelled"], "{table}");
+    let status: Vec<_> =
+        table.lines().skip(1).map(|line| line.split_once("  m  ").unwrap().1.trim()).collect();
+    let titled = |status: &str| format!("{status:<20}  go");
+    assert_eq!(status, ["no model", "waits for a decision", "cancelled"].map(titled), "{table}");
     let shown = place.run(&["state", "cut"]).await.ok().stdout;
     assert!(shown.contains("\nstatus      cancelled\n"), "{shown}");
 }

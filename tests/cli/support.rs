@@ -96,6 +96,7 @@ impl Place {
             .env_remove("ANTHROPIC_API_KEY")
             .env_remove("GEMINI_BASE_URL")
             .env_remove("GEMINI_API_KEY")
+            .env_remove("GOOGLE_API_KEY")
             .env_remove("SUPERSTEP_DB")
             .env_remove("SUPERSTEP_TRUST_FOLDER")
             .env_remove("SUPERSTEP_KEY")

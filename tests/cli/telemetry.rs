@@ -144,7 +144,13 @@ async fn a_trace_goes_through_model_tools_and_servers_and_has_no_content() {
     let server = serve([
         call("c1", "shell", r#"{"command":"echo trace=$TRACEPARENT"}"#),
         call("c2", "small_say", r#"{"what":"the argument"}"#),
-        Answer::stream().text(["the result"]).end("stop").usage(7, 2).done(),
+        Answer::stream()
+            .text(["the result"])
+            .end("stop")
+            .data(
+                r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":1}}}"#,
+            )
+            .done(),
     ])
     .await;
     let base_url = server.base_url();
@@ -191,10 +197,13 @@ async fn a_trace_goes_through_model_tools_and_servers_and_has_no_content() {
             "superstep.checkpoint.size",
             "superstep.node.duration",
             "superstep.run.duration",
+            "superstep.token.parts",
             "superstep.tool.duration",
         ]
     );
-    assert_eq!((metrics["gen_ai.client.token.usage"], metrics["superstep.tool.duration"]), (2, 2));
+    // Input and output; cached and reasoning.
+    assert_eq!((metrics["gen_ai.client.token.usage"], metrics["superstep.token.parts"]), (2, 2));
+    assert_eq!(metrics["superstep.tool.duration"], 2);
     for (_, body) in collector.received.lock().unwrap().iter() {
         for content in ["a secret", "the argument", "the result", "echo trace"] {
             let has = body.windows(content.len()).any(|window| window == content.as_bytes());

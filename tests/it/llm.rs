@@ -2,6 +2,7 @@
 
 mod anthropic;
 mod bodies;
+mod gemini;
 mod hostile;
 mod openai;
 mod openai_faults;

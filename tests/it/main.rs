@@ -20,6 +20,10 @@ mod mcp;
 mod nodes;
 #[cfg(all(feature = "postgres", unix))]
 mod postgres;
+#[cfg(all(any(feature = "postgres", feature = "restate"), unix))]
+mod real;
+#[cfg(all(feature = "restate", unix))]
+mod restate;
 mod simulation;
 mod tidy;
 #[cfg(all(feature = "openai", feature = "sqlite"))]

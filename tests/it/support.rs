@@ -99,6 +99,8 @@ pub(crate) enum Backend {
     Sqlite(tempfile::TempDir),
     #[cfg(all(feature = "postgres", unix))]
     Postgres(crate::postgres::Schema),
+    #[cfg(all(feature = "restate", unix))]
+    Restate(crate::restate::Namespace),
 }
 
 impl Backend {
@@ -123,6 +125,12 @@ impl Backend {
         crate::postgres::Schema::new().map(Self::Postgres)
     }
 
+    /// `None` where the Restate server is not installed.
+    #[cfg(all(feature = "restate", unix))]
+    pub(crate) fn restate() -> Option<Self> {
+        crate::restate::Namespace::new().map(Self::Restate)
+    }
+
     /// Opens the store as in a new process: a database is opened again.
     pub(crate) fn open(&self) -> Arc<dyn Checkpointer> {
         match self {
@@ -142,6 +150,8 @@ impl Backend {
             }
             #[cfg(all(feature = "postgres", unix))]
             Self::Postgres(schema) => schema.open(),
+            #[cfg(all(feature = "restate", unix))]
+            Self::Restate(namespace) => namespace.open(),
         }
     }
 
@@ -189,6 +199,14 @@ macro_rules! on_every_store {
             #[tokio::test(start_paused = true)]
             async fn in_postgres() {
                 if let Some(backend) = crate::support::Backend::postgres() {
+                    super::$name(backend).await;
+                }
+            }
+
+            #[cfg(all(feature = "restate", unix))]
+            #[tokio::test(start_paused = true)]
+            async fn in_restate() {
+                if let Some(backend) = crate::support::Backend::restate() {
                     super::$name(backend).await;
                 }
             }

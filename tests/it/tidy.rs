@@ -116,6 +116,7 @@ const FOLDERS: [(&str, &[&str]); 15] = [
             "openai",
             "responses",
             "anthropic",
+            "gemini",
         ],
     ),
     ("memory", &["said", "stored", "memory_tools", "embeddings", "files", "mem0", "history", "dream"]),
@@ -154,7 +155,7 @@ const FOLDERS: [(&str, &[&str]); 15] = [
         "acp",
         &["wire", "stream", "transport", "message", "client", "requests", "turns", "handler", "connection"],
     ),
-    ("cli", &["output", "graphs", "session", "acp", "args", "commands", "program"]),
+    ("cli", &["output", "graphs", "session", "acp", "chat", "args", "commands", "program"]),
 ];
 
 const MAX_FILE_LINES: usize = 800;

@@ -10,6 +10,8 @@
 //!    │
 //! args        the command line
 //!    │
+//! chat        the chat in the terminal
+//!    │
 //! session     a run in the terminal: run loop, questions, signals
 //!    │
 //! acp         sessions behind the protocol of editors
@@ -33,6 +35,7 @@ mod own_program_page {}
 
 mod acp;
 mod args;
+mod chat;
 mod commands;
 mod graphs;
 mod output;

@@ -15,6 +15,8 @@ mod derived;
 mod error;
 #[cfg(feature = "openai")]
 mod exchange;
+#[cfg(feature = "gemini")]
+mod gemini;
 pub mod http;
 mod messages;
 mod model;
@@ -38,6 +40,8 @@ pub use anthropic::{
 pub use error::{ModelError, ModelErrorKind};
 #[cfg(feature = "openai")]
 pub use exchange::config::{ModelConfigError, Timeouts};
+#[cfg(feature = "gemini")]
+pub use gemini::{config::GeminiConfig, model::GeminiModel};
 pub use http::api_key::ApiKey;
 pub use messages::{
     media,
@@ -69,6 +73,12 @@ pub use usage::Usage;
 #[doc(hidden)]
 pub mod internal {
     pub use crate::messages::extras::hash_of;
+}
+
+/// Access tokens that expire, in place of keys.
+#[cfg(any(feature = "anthropic", feature = "gemini"))]
+pub mod auth {
+    pub use crate::exchange::token::AccessToken;
 }
 
 /// Calls of tools: their arguments, their order, and questions to the user.

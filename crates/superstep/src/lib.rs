@@ -34,7 +34,7 @@ pub mod guide;
 /// ```
 /// use superstep::prelude::*;
 /// ```
-/// Has the 44 names of most programs; the others are in the root, and in the modules by subject. A name of your own, or one that you
+/// Has the 45 names of most programs; the others are in the root, and in the modules by subject. A name of your own, or one that you
 /// import by name, takes precedence over one of the prelude.
 pub mod prelude {
     pub use superstep_graph::{
@@ -47,6 +47,8 @@ pub mod prelude {
     pub use superstep_agent::{Agent, AgentEvent, AgentOutcome, AgentState, Approval, ReactConfig, Reply};
     #[cfg(feature = "anthropic")]
     pub use superstep_llm::AnthropicModel;
+    #[cfg(feature = "gemini")]
+    pub use superstep_llm::GeminiModel;
     #[cfg(feature = "agent")]
     pub use superstep_llm::{ChatModel, Message, Tool, ToolError, ToolSpec, tool};
     #[cfg(feature = "openai")]

@@ -48,6 +48,7 @@ const BYTES: [f64; 8] = [256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_0
 pub(crate) struct Metrics {
     operations: Histogram<f64>,
     tokens: Histogram<u64>,
+    token_parts: Counter<u64>,
     runs: Histogram<f64>,
     nodes: Histogram<f64>,
     tools: Histogram<f64>,
@@ -70,6 +71,11 @@ impl Metrics {
         Self {
             operations: seconds(names::OPERATION_DURATION, "The duration of requests to models"),
             tokens: amounts(names::TOKEN_USAGE, "{token}", "The tokens of requests to models", &TOKENS),
+            token_parts: meter
+                .u64_counter(names::TOKEN_PARTS)
+                .with_unit("{token}")
+                .with_description("The tokens of requests that were cached or spent on reasoning")
+                .build(),
             runs: seconds(names::RUN_DURATION, "The duration of runs"),
             nodes: seconds(names::NODE_DURATION, "The duration of attempts of nodes"),
             tools: seconds(names::TOOL_DURATION, "The duration of calls of tools and sub-agents"),
@@ -93,11 +99,23 @@ impl Metrics {
                 let mut labels = fields.labels(&[names::OPERATION, names::MODEL, names::ERROR]);
                 self.operations.record(seconds, &labels);
                 labels.retain(|label| label.key.as_str() != names::ERROR);
+                let of_kind = |field, kind| {
+                    let kind = KeyValue::new(names::TOKEN_TYPE, kind);
+                    let tokens = fields.numbers.get(field)?;
+                    Some((*tokens, [&labels[..], &[kind]].concat()))
+                };
                 for (field, kind) in [(names::INPUT_TOKENS, "input"), (names::OUTPUT_TOKENS, "output")] {
-                    if let Some(tokens) = fields.numbers.get(field) {
-                        let mut labels = labels.clone();
-                        labels.push(KeyValue::new(names::TOKEN_TYPE, kind));
-                        self.tokens.record(*tokens, &labels);
+                    if let Some((tokens, labels)) = of_kind(field, kind) {
+                        self.tokens.record(tokens, &labels);
+                    }
+                }
+                for (field, kind) in [
+                    (names::CACHE_READ_TOKENS, "cache_read"),
+                    (names::CACHE_WRITE_TOKENS, "cache_write"),
+                    (names::REASONING_TOKENS, "reasoning"),
+                ] {
+                    if let Some((tokens, labels)) = of_kind(field, kind) {
+                        self.token_parts.add(tokens, &labels);
                     }
                 }
             }

@@ -12,6 +12,9 @@ pub const OPERATION_DURATION: &str = "gen_ai.client.operation.duration";
 /// The number of tokens of a request to a model, by [`TOKEN_TYPE`].
 pub const TOKEN_USAGE: &str = "gen_ai.client.token.usage";
 
+/// The number of tokens of a request that the provider reports as parts of those, by [`TOKEN_TYPE`].
+pub const TOKEN_PARTS: &str = "superstep.token.parts";
+
 /// The duration of a run, in seconds.
 pub const RUN_DURATION: &str = "superstep.run.duration";
 
@@ -42,7 +45,16 @@ pub const INPUT_TOKENS: &str = "gen_ai.usage.input_tokens";
 /// The number of tokens of an answer.
 pub const OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
 
-/// `input` or `output`.
+/// The number of input tokens that were read from the provider's cache.
+pub const CACHE_READ_TOKENS: &str = "gen_ai.usage.cache_read.input_tokens";
+
+/// The number of input tokens that were written to the provider's cache.
+pub const CACHE_WRITE_TOKENS: &str = "gen_ai.usage.cache_write.input_tokens";
+
+/// The number of output tokens of the reasoning.
+pub const REASONING_TOKENS: &str = "gen_ai.usage.reasoning.output_tokens";
+
+/// `input` or `output`; of parts `cache_read`, `cache_write` or `reasoning`.
 pub const TOKEN_TYPE: &str = "gen_ai.token.type";
 
 /// The name of a tool.
@@ -79,6 +91,7 @@ mod tests {
             .map(|name| in_prometheus(name, "_seconds"))
             .into();
         metrics.push(in_prometheus(TOKEN_USAGE, ""));
+        metrics.push(in_prometheus(TOKEN_PARTS, "_total"));
         metrics.push(in_prometheus(CHECKPOINT_SIZE, "_bytes"));
         metrics.push(in_prometheus(REPEATED, "_total"));
         metrics.push(in_prometheus(COST, "_total"));

@@ -26,6 +26,8 @@ pub struct Rules {
     /// Requires that users and assistants take turns, beginning with the user and not ending with the
     /// assistant. Chat templates of small models require it.
     pub alternates: bool,
+    /// Rejects `stream_options`, as Cohere does.
+    pub no_stream_options: bool,
     /// Fields of the body that only this provider accepts.
     pub extra_fields: BTreeSet<String>,
     /// Disables all checks, for tests of deliberately invalid requests.

@@ -389,5 +389,7 @@ pub(super) fn another(backend: &Backend) -> Backend {
         Backend::Sqlite(_) => Backend::sqlite(),
         #[cfg(all(feature = "postgres", unix))]
         Backend::Postgres(_) => Backend::postgres().expect("it is installed"),
+        #[cfg(all(feature = "restate", unix))]
+        Backend::Restate(_) => Backend::restate().expect("it is installed"),
     }
 }

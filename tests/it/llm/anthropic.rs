@@ -5,7 +5,7 @@ mod agents;
 use serde_json::{Value, json};
 use superstep::llm::{
     AnthropicConfig, AnthropicModel, Assembler, Delta, FinishReason, Message, ModelErrorKind, Request,
-    Response, ToolCall, complete, media::Media, wire::OriginItem,
+    Response, ToolCall, auth::AccessToken, complete, media::Media, wire::OriginItem,
 };
 
 use super::{
@@ -353,4 +353,26 @@ async fn images_of_a_result_are_in_it() {
         (types(result), &result[1]["source"]["media_type"]),
         (vec!["text", "image"], &json!("image/gif"))
     );
+}
+
+#[tokio::test]
+async fn a_model_on_vertex_has_a_token_and_its_own_address() {
+    let script =
+        json!([{"blocks": [{"thinking": "Hm"}, {"use": ["add", "{}"]}]}, {"blocks": [{"text": "ok"}]}]);
+    let settings = json!({"token": "ya29.b", "key": null});
+    let Some((server, _)) = served_as(script, settings, |_| ()) else { return };
+    let tokens = std::sync::Mutex::new(vec!["ya29.b", "ya29.a"]);
+    let token = AccessToken::from_fn(move || {
+        let token = tokens.lock().unwrap().pop().unwrap_or_default();
+        async move { Ok(token.into()) }
+    });
+    let vertex = AnthropicConfig::vertex("p", "global", token, "claude-sonnet-5-5@20260901");
+    let path = vertex.base_url.split_once(".com").unwrap().1.to_owned();
+    let config = AnthropicConfig { base_url: server.origin().to_owned() + &path, ..vertex };
+    let model = AnthropicModel::new(config).unwrap();
+    let first = complete(&model, hi()).await.unwrap();
+    complete(&model, behind(&hi(), &first.message)).await.unwrap();
+    let log = server.log();
+    assert_eq!(log.iter().map(|line| line.status).collect::<Vec<_>>(), [401, 200, 200]);
+    assert!(log[2].other["verbatim"].as_object().unwrap().values().all(|same| same == true));
 }

@@ -72,6 +72,7 @@ fn config() -> impl Strategy<Value = WireConfig> {
             arguments,
             alternates,
             lists_called_tools: lists,
+            no_stream_options: false,
             accepts: Accepts { images, audio: false },
             ..WireConfig::default()
         },

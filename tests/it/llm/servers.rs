@@ -121,6 +121,24 @@ async fn ids_that_a_server_refuses_are_replaced_by_ones_that_every_server_accept
 }
 
 #[tokio::test]
+async fn a_field_for_the_tokens_that_a_server_refuses_is_left_out_from_then_on() {
+    for (is_known, statuses) in [(false, 3), (true, 2)] {
+        let rules = Rules { no_stream_options: true, ..Rules::default() };
+        let server = WireServer::start_with(Script::new([txt("one"), txt("two")]), rules).await.unwrap();
+        let mut config = OpenAiConfig::new(server.base_url(), "", "m");
+        config.wire.no_stream_options = is_known;
+        let model = OpenAiModel::new(config).unwrap();
+        for text in ["one", "two"] {
+            assert_eq!(complete(&model, hi()).await.unwrap().message.content, text);
+        }
+        let requests = server.requests();
+        let has: Vec<_> = requests.iter().map(|request| request.get("stream_options").is_some()).collect();
+        assert_eq!((has.len(), has[1..].contains(&true)), (statuses, false));
+        assert_eq!(has[0], !is_known);
+    }
+}
+
+#[tokio::test]
 async fn events_without_content_invalidate_no_answer() {
     let body = "data: null\n\nevent: ping\ndata: {\"choices\":[]}\n\ndata: {\"choices\":[null]}\n\n\
                 data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n\ndata: 2026-11-28 12:00:00\n\n\
@@ -150,6 +168,13 @@ async fn a_complete_answer_waits_a_short_time_for_the_end_of_its_stream() {
     let (_server, model) = served_as([Answer::stream().text(["a"]).end("stop").stall()], short).await;
     let deltas = drain(&model, hi()).await;
     assert_eq!((deltas.len(), deltas.iter().all(Result::is_ok)), (2, true), "{deltas:?}");
+}
+
+#[tokio::test]
+async fn any_time_for_the_end_of_a_stream_is_accepted() {
+    let endless = |config: &mut OpenAiConfig| config.timeouts.end = Duration::MAX;
+    let (_server, model) = served_as([Answer::stream().text(["a"]).end("stop").done()], endless).await;
+    assert_eq!(complete(&model, hi()).await.unwrap().message.content, "a");
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ pub(crate) struct Logged {
 }
 
 impl Strict {
-    /// Starts the server of a protocol, `responses` or `anthropic`, with a script. `None` without Python.
+    /// Starts the server of a protocol, `responses`, `anthropic` or `gemini`, with a script. `None` without Python.
     pub(crate) fn start(protocol: &str, script: &Value) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("script.json"), script.to_string()).unwrap();

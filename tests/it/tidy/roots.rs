@@ -20,10 +20,10 @@ const AGENT: &str = "Agent AgentBuilder AgentError AgentEvent AgentOutcome Agent
     approval config deps facades graph hooks presets replay state steer";
 
 /// The names at the root of `superstep-llm`.
-const LLM: &str = "AnthropicConfig AnthropicModel ApiKey Assembler Behaviour CacheTime ChatModel Delta FinishReason FnTool Message MessageData ModelError ModelErrorKind \
+const LLM: &str = "AnthropicConfig AnthropicModel ApiKey Assembler Behaviour CacheTime ChatModel Delta FinishReason FnTool GeminiConfig GeminiModel Message MessageData ModelError ModelErrorKind \
     ModelRetry Named OpenAiConfig ModelConfigError OpenAiModel Request Response ResponseStream ResponsesConfig ResponsesModel \
     Role Subject Thinking Timeouts Tool ToolCall ToolCx ToolError ToolFuture ToolRegistry ToolReply ToolSpec Usage complete tool tool_fn \
-    calls convert http limits media models retries snapshots spill telemetry text timers tokens toolset variables wire";
+    auth calls convert http limits media models retries snapshots spill telemetry text timers tokens toolset variables wire";
 
 fn text(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap()

@@ -5,10 +5,7 @@
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -31,8 +28,8 @@ use superstep_session::{
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
-    calls::Calls,
-    options::{change, options, state},
+    open::Open,
+    options::{change, state},
     servers::configs,
     turn::{Turn, open_error, replayed, response, rpc_error},
 };
@@ -55,42 +52,6 @@ struct Shared {
     open: Mutex<BTreeMap<SessionId, Arc<Open>>>,
 }
 
-/// A session that the client has opened.
-pub(super) struct Open {
-    pub(super) id: SessionId,
-    pub(super) session: Session,
-    /// The models to choose from, the present one first.
-    models: Vec<String>,
-    calls: Mutex<Calls>,
-    /// The texts that this client sent into turns.
-    steered: Mutex<Vec<String>>,
-    number: AtomicU64,
-    /// The first prompt has sent the commands.
-    has_commands: AtomicBool,
-}
-
-impl Open {
-    pub(super) fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns a number that no other update of the session has.
-    pub(super) fn next_number(&self) -> u64 {
-        self.number.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Returns whether this client sent a text into a turn, once.
-    pub(super) fn has_steered(&self, text: &str) -> bool {
-        let mut steered = self.steered.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = steered.iter().position(|known| known == text);
-        at.map(|at| steered.remove(at)).is_some()
-    }
-
-    fn options(&self) -> Vec<ConfigOption> {
-        options(&self.session, &self.models)
-    }
-}
-
 impl Agent {
     pub(crate) fn new(client: Client, sessions: Sessions, mode: superstep_session::live::Mode) -> Self {
         Self(Arc::new(Shared { client, sessions, mode, open: Mutex::default() }))
@@ -109,15 +70,7 @@ impl Agent {
         let id = SessionId::from(session.thread().as_str());
         // Without them the option has only the present model.
         let models = session.models().await.unwrap_or_default();
-        let open = Arc::new(Open {
-            id: id.clone(),
-            session,
-            models,
-            calls: Mutex::default(),
-            steered: Mutex::default(),
-            number: AtomicU64::default(),
-            has_commands: AtomicBool::default(),
-        });
+        let open = Arc::new(Open::new(id.clone(), session, models));
         self.all().insert(id.clone(), open.clone());
         let agent = self.clone();
         tokio::spawn(async move {
@@ -263,16 +216,11 @@ impl Handler for Agent {
                 cursor.parse().map_err(|_| RpcError::invalid_params("the cursor is none of this agent"))?
             }
         };
-        let found = match cwd {
-            Some(cwd) => {
-                absolute(&cwd)?;
-                self.0.sessions.list(&cwd).await
-            }
-            None => self.0.sessions.list_all().await,
-        };
-        let found = found.map_err(|error| rpc_error(&error))?;
-        let next_cursor = (found.len() > skip + PAGE).then(|| (skip + PAGE).to_string());
-        let sessions = found.into_iter().skip(skip).take(PAGE).map(|info| SessionInfo {
+        cwd.as_deref().map_or(Ok(()), absolute)?;
+        let page = self.0.sessions.list(cwd.as_deref(), skip, PAGE).await;
+        let (page, has_more) = page.map_err(|error| rpc_error(&error))?;
+        let next_cursor = has_more.then(|| (skip + PAGE).to_string());
+        let sessions = page.into_iter().map(|info| SessionInfo {
             session_id: SessionId::from(info.thread.as_str()),
             cwd: info.folder,
             title: info.title,
@@ -340,7 +288,7 @@ impl Handler for Agent {
             }
             _ => {}
         }
-        if !open.has_commands.swap(true, Ordering::Relaxed) {
+        if open.needs_commands() {
             // The editor may have dropped those after the response of the new session.
             self.send_commands(&open.id).await;
         }
@@ -367,7 +315,7 @@ impl Handler for Agent {
         without_images(&prompt)?;
         let text = prompt.content.text;
         if open.session.is_running() && open.session.steer(&text).await.is_ok() {
-            open.steered.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+            open.steered(text);
             return Ok(SteerOutcome::Injected);
         }
         let events = open.session.subscribe(Since::Now);

@@ -4,6 +4,7 @@
 
 pub(crate) mod agent;
 mod calls;
+mod open;
 mod options;
 mod questions;
 mod servers;

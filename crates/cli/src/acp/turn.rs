@@ -29,8 +29,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::{
-    agent::Open,
     calls::{Calls, is_edit},
+    open::Open,
     questions,
 };
 
@@ -354,9 +354,7 @@ fn plan(items: Vec<PlanItem>) -> SessionUpdate {
 fn usage_update(usage: &UsageView) -> Option<SessionUpdate> {
     let (used, size) = usage.used.zip(usage.window)?;
     let dollars = |cost: superstep::llm::models::NanoDollars| Cost {
-        // An estimate for display.
-        #[expect(clippy::cast_precision_loss)]
-        amount: cost.0 as f64 / 1e9,
+        amount: cost.dollars(),
         currency: "USD".to_owned(),
     };
     Some(SessionUpdate::UsageUpdate { used, size, cost: usage.cost.map(dollars) })

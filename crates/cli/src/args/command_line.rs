@@ -1,9 +1,9 @@
 //! The command line.
 
-use std::{io::Write, path::PathBuf};
+use std::{env, io::Write, path::PathBuf, time::Duration};
 
 use clap::{
-    Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
     builder::NonEmptyStringValueParser,
 };
 use superstep::llm::ApiKey;
@@ -22,7 +22,7 @@ use crate::{
             ReplayedArgs, StateArgs, ThreadArgs, ThreadsArgs, TurnArgs,
         },
         storage::DbCommand,
-        values::{Stdin, checkpoint, stdin},
+        values::{Stdin, age, checkpoint, stdin},
     },
     output::{exit::Exit, note::report, table::written},
 };
@@ -80,7 +80,7 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Reply to a prompt.
-    #[command(mut_arg("restate", |arg| arg.conflicts_with_all(OF_THE_WORKER).conflicts_with_all(["user", "new", "discard"])), after_help = "\
+    #[command(mut_arg("restate", |arg| arg.conflicts_with_all(OF_THE_WORKER).conflicts_with_all(["user", "new", "discard", "last"])), after_help = "\
 Without a model server and a key, superstep discovers one on this machine (Ollama, LM Studio, llama.cpp). If there is \
 none, it uses the demonstration `--model offline`, which is not a language model: it plans tool calls by rules and quotes their results.
 
@@ -96,6 +96,17 @@ Examples:
     /// Send a message to a running turn, for example in another terminal; the agent reads it before its next
     /// model call.
     Steer(SteerArgs),
+    /// Chat in the terminal, on one thread.
+    #[command(after_help = "\
+Enter sends; while a turn runs, Enter sends the message into it and Tab queues it. Esc cancels the turn. `/help` lists the \
+commands and keys; see `docs/chat.md`. Without a terminal, and with `--plain`, each line of stdin is a prompt, and the exit \
+codes are those of `run`.
+
+Examples:
+  superstep chat
+  superstep chat --last
+  superstep chat --thread rename \"Rename the module.\"")]
+    Chat(ChatArgs),
     /// Serve an editor on stdin and stdout, by the Agent Client Protocol.
     #[command(after_help = "\
 Editors start this command: see `docs/acp.md` for Zed, JetBrains and Neovim. A session is a thread: `superstep threads`, \
@@ -227,6 +238,24 @@ Examples:
     /// Draw the agent's graph, or a thread's path through it.
     #[command(visible_alias = "graph")]
     Draw(DrawArgs),
+    /// Check what a turn needs: folder, database, model, MCP servers; exit with 1 if something is missing.
+    #[command(after_help = "\
+The server of the model is asked for its list of models; no tokens are spent.
+
+Examples:
+  superstep doctor
+  superstep doctor --config mine.toml
+  superstep doctor --model anthropic/claude-sonnet-4-5 --json")]
+    Doctor(DoctorArgs),
+    /// Sum the tokens and estimated costs of the turns, by day, model or thread.
+    #[command(after_help = "\
+Turns of all branches count. Costs are estimates, by the prices of the day of the turn; see `docs/models.md`.
+
+Examples:
+  superstep usage
+  superstep usage --by model --since 7d
+  superstep usage --by thread --json")]
+    Usage(UsageArgs),
     /// List the known windows, abilities and prices of models, or learn them from a server.
     #[command(
         args_conflicts_with_subcommands = true,
@@ -265,9 +294,80 @@ Examples:
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// The model [default: as for `run`].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// The server [default: as for `run`].
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// A TOML file, whose model and MCP servers are checked too.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) location: LocationArgs,
+    /// Print JSON: one object per line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct UsageArgs {
+    /// What a line is about.
+    #[arg(long, value_enum, default_value_t = UsageBy::Day)]
+    pub(crate) by: UsageBy,
+    /// Only turns that ended in this time, such as `7d`.
+    #[arg(long, value_name = "DURATION", value_parser = age)]
+    pub(crate) since: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs<LocationArgs>,
+}
+
+/// The subject of a line of `usage`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UsageBy {
+    Day,
+    Model,
+    Thread,
+}
+
+impl UsageBy {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Model => "model",
+            Self::Thread => "thread",
+        }
+    }
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct AcpArgs {
     #[command(flatten)]
     pub(crate) database: DbArgs,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    /// Use no long-term memory.
+    #[arg(long)]
+    pub(crate) no_memory: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ChatArgs {
+    /// The first message.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) prompt: Option<String>,
+    /// The thread to continue, or a name for a new one [default: a new name].
+    #[arg(long, value_name = "THREAD", value_parser = new_thread_name)]
+    pub(crate) thread: Option<String>,
+    /// Continue the newest thread of the folder.
+    #[arg(long, conflicts_with = "thread")]
+    pub(crate) last: bool,
+    /// Print lines, without colours and movement: for screen readers, and the default for `TERM=dumb`.
+    #[arg(long)]
+    pub(crate) plain: bool,
+    #[command(flatten)]
+    pub(crate) location: LocationArgs,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
     /// Use no long-term memory.
@@ -301,6 +401,9 @@ pub(crate) struct RunArgs {
     /// The thread to continue, or a name for a new one [default: a new name].
     #[arg(long, value_name = "THREAD", value_parser = new_thread_name)]
     pub(crate) thread: Option<String>,
+    /// Continue the newest thread of the folder.
+    #[arg(long, visible_alias = "continue", conflicts_with_all = ["thread", "new"])]
+    pub(crate) last: bool,
     /// The user of the memory; see `superstep memory` [default: the thread's, then that of the configuration,
     /// or `me`].
     #[arg(long, value_name = "NAME", value_parser = user_name)]
@@ -531,9 +634,14 @@ fn command() -> clap::Command {
     Cli::command().mut_subcommand("jobs", on_server).mut_subcommand("worker", on_server)
 }
 
-/// Parses the command line, and returns the command with its name; an `Err` has been reported already.
-pub(crate) fn parse() -> Result<(Command, String, LogArgs), Exit> {
-    let parsed = command().try_get_matches().and_then(|found| {
+/// Parses the command line, and returns the command with its name; an `Err` has been reported already. If `chats`, an empty command
+/// line is that of a chat.
+pub(crate) fn parse(chats: bool) -> Result<(Command, String, LogArgs), Exit> {
+    let mut words: Vec<_> = env::args_os().collect();
+    if chats && words.len() == 1 {
+        words.push("chat".into());
+    }
+    let parsed = command().try_get_matches_from(words).and_then(|found| {
         let name = found.subcommand_name().unwrap_or_default().to_owned();
         Ok((Cli::from_arg_matches(&found)?, name))
     });

@@ -125,6 +125,12 @@ pub(crate) struct ThreadsArgs<L: Args> {
     /// List only the threads that this program cannot resume, with the reasons; exit with 5 if there are any.
     #[arg(long)]
     pub(crate) check: bool,
+    /// List only threads with this text in their name, title or model.
+    #[arg(long, value_name = "TEXT", conflicts_with = "check")]
+    pub(crate) search: Option<String>,
+    /// Maximum number of threads.
+    #[arg(long, value_name = "N", conflicts_with = "check")]
+    pub(crate) limit: Option<usize>,
     #[command(flatten)]
     pub(crate) database: DatabaseArgs<L>,
 }

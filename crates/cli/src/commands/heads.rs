@@ -2,13 +2,11 @@
 //!
 //! Start at [`heads`].
 
-use std::cmp::Reverse;
-
 use superstep::{
-    Checkpointer, History, ThreadId,
+    Checkpointer, ThreadId,
     checkpoint::{CheckpointError, CheckpointMeta},
 };
-use superstep_session::{config::location::is_unreadable, error::SessionError};
+use superstep_session::{error::SessionError, turn::threads};
 
 use crate::output::note::print_note;
 
@@ -29,35 +27,11 @@ pub(crate) async fn orphans(
 pub(crate) async fn heads(
     store: &dyn Checkpointer,
 ) -> Result<Vec<(ThreadId, Result<CheckpointMeta, CheckpointError>)>, SessionError> {
-    let mut heads = readable_heads(store).await?;
+    let mut heads = threads::heads(store).await?;
+    let is_key = |error: &&CheckpointError| matches!(error, CheckpointError::Key { .. });
+    if let Some(error) = heads.iter().filter_map(|(_, head)| head.as_ref().err()).find(is_key) {
+        print_note(&error.to_string());
+    }
     heads.extend(orphans(store).await?.into_iter().map(|(thread, error)| (thread, Err(error))));
     Ok(heads)
-}
-
-async fn readable_heads(
-    store: &dyn Checkpointer,
-) -> Result<Vec<(ThreadId, Result<CheckpointMeta, CheckpointError>)>, SessionError> {
-    match store.threads().await {
-        Ok(heads) => Ok(heads.into_iter().map(|(thread, head)| (thread, Ok(head))).collect()),
-        // One of them cannot be read. The others are read one by one.
-        Err(error) if is_unreadable(&error) => {
-            let (mut heads, mut is_noted) = (Vec::new(), false);
-            for thread in store.names().await? {
-                match store.history(&thread, History { limit: Some(1), ..History::default() }).await {
-                    Ok(head) => heads.extend(head.into_iter().map(|head| (thread.clone(), Ok(head)))),
-                    Err(error) if is_unreadable(&error) => {
-                        if let (CheckpointError::Key { .. }, false) = (&error, is_noted) {
-                            print_note(&error.to_string());
-                            is_noted = true;
-                        }
-                        heads.push((thread, Err(error)));
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            heads.sort_by_key(|(_, head)| Reverse(head.as_ref().map_or(i64::MIN, |head| head.created_ms)));
-            Ok(heads)
-        }
-        Err(error) => Err(error.into()),
-    }
 }

@@ -51,17 +51,8 @@ pub(crate) async fn learn(args: LearnArgs) -> Result<Exit, SessionError> {
             "no server is configured; name one with `--base-url`, and a `--model`",
         ));
     };
-    let (wire, at_provider) = Wire::split(&choice.name);
-    // The version is a part of the path there.
-    let address = match wire {
-        Wire::Anthropic if !base_url.trim_end_matches('/').ends_with("/v1") => {
-            format!("{}/v1", base_url.trim_end_matches('/'))
-        }
-        _ => base_url.clone(),
-    };
-    let server = Server::new(&address, choice.key).map_err(|problem| {
-        SessionError::usage(format!("the server `{}` cannot be queried: {problem}", excerpt(&base_url)))
-    })?;
+    let (_, at_provider) = Wire::split(&choice.name);
+    let server = Server::of(&choice.name, &base_url, choice.key)?;
     let mut info = server.learn(at_provider).await.map_err(|problem| {
         SessionError::new(
             ErrorKind::Model,
@@ -77,7 +68,8 @@ pub(crate) async fn learn(args: LearnArgs) -> Result<Exit, SessionError> {
     print(&toml)
 }
 
-struct Server {
+/// A server of models.
+pub(super) struct Server {
     client: Client,
     /// The address with `/v1`, and without it.
     base_url: String,
@@ -87,6 +79,28 @@ struct Server {
 }
 
 impl Server {
+    /// Finds the server of a model, whose name has the protocol.
+    pub(super) fn of(model: &str, base_url: &str, key: ApiKey) -> Result<Self, SessionError> {
+        let trimmed = base_url.trim_end_matches('/');
+        // The version is a part of the path there.
+        let address = match Wire::of(model) {
+            Wire::Anthropic if !trimmed.ends_with("/v1") => format!("{trimmed}/v1"),
+            Wire::Gemini if !base_url.contains("/v1") => format!("{trimmed}/v1beta"),
+            _ => base_url.to_owned(),
+        };
+        Self::new(&address, key).map_err(|problem| {
+            SessionError::usage(format!("the server `{}` cannot be queried: {problem}", excerpt(base_url)))
+        })
+    }
+
+    /// Requests the list of models.
+    ///
+    /// # Errors
+    /// The problem: the server cannot be reached, refuses the key, or has no list.
+    pub(super) async fn lists_models(&self) -> Result<(), String> {
+        self.get(&format!("{}/models", self.base_url)).await.map(drop)
+    }
+
     fn new(address: &str, key: ApiKey) -> Result<Self, String> {
         let url = base_url(address)?;
         let client = client(&url, PATIENCE).map_err(|error| root_cause(&*error))?;

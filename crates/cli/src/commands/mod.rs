@@ -5,9 +5,11 @@
 pub(crate) mod acp;
 #[cfg_attr(not(feature = "postgres"), path = "no_agent_jobs.rs")]
 pub(crate) mod agent_jobs;
+pub(crate) mod chat;
 pub(crate) mod checks;
 pub(crate) mod db;
 pub(crate) mod diff;
+pub(crate) mod doctor;
 pub(crate) mod dream;
 pub(crate) mod export;
 pub(crate) mod heads;
@@ -34,6 +36,7 @@ pub(crate) mod steer;
 pub(crate) mod thread_admin;
 pub(crate) mod threads;
 pub(crate) mod tools;
+pub(crate) mod usage;
 pub(crate) mod watch;
 #[cfg_attr(not(feature = "postgres"), path = "no_worker.rs")]
 pub(crate) mod worker;

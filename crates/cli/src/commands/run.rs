@@ -11,8 +11,8 @@ use superstep::{
 use superstep_session::{
     config::{location::Location, settings::Given},
     error::SessionError,
-    live::{Head, NewSession, OnBusy, Prompt, Session},
-    turn::randomness::fresh_thread,
+    live::{Head, NewSession, OnBusy, Prompt, Session, Sessions},
+    turn::{dream_thread, randomness::fresh_thread},
 };
 
 use crate::{
@@ -33,10 +33,15 @@ const MAX_PROMPT_BYTES: u64 = 1 << 20;
 
 /// Replies to a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, SessionError> {
-    let RunArgs { prompt, stdin, thread, user, from, new, discard, service: _, location, turn } = args;
+    let RunArgs { prompt, stdin, thread, last, user, from, new, discard, service: _, location, turn } = args;
     let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
     let prompt = read_prompt(prompt, stdin)?;
+    let sessions = Sessions::new(AGENT, location.db.clone(), Given::default());
     let location = Arc::new(location.locate(AGENT)?);
+    let thread = match thread {
+        None if last => Some(sessions.newest(location.cwd()).await?.as_str().to_owned()),
+        thread => thread,
+    };
     let store = location.open()?;
     let is_fresh = thread.is_none();
     let thread: ThreadId = match thread {
@@ -54,7 +59,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, SessionError> {
         on_unfinished: if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse },
         on_existing: if new { OnExisting::Refuse } else { OnExisting::Accept },
     };
-    let run = AgentRun { is_fresh, ..open(&location, store, thread, user, turn) };
+    let run = AgentRun { is_fresh, ..open(&location, store, thread, user, turn)? };
     run.follow(|session| session.prompt(prompt, OnBusy::Refuse)).await
 }
 
@@ -78,7 +83,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, SessionError> {
         loaded => drop(loaded?),
     }
     drop(store);
-    let run = open(&location, location.open()?, thread, None, turn);
+    let run = open(&location, location.open()?, thread, None, turn)?;
     let from = from.map(CheckpointId);
     let answers = match from {
         Some(_) => Answers::new(),
@@ -94,13 +99,14 @@ fn open(
     thread: ThreadId,
     user: Option<String>,
     turn: TurnArgs,
-) -> AgentRun {
+) -> Result<AgentRun, SessionError> {
+    dream_thread::refuse(location, &thread)?;
     let TurnArgs { json, quiet, trust, .. } = turn;
     let mut given = Given::from(turn);
     given.settings.user = user;
-    let new = NewSession { trust, raw_events: true, ..NewSession::default() };
+    let new = NewSession { trust, is_quiet: quiet, raw_events: true, ..NewSession::default() };
     let session = Session::new(location.clone(), store, thread, given, new);
-    AgentRun { session, json, quiet, is_fresh: false }
+    Ok(AgentRun { session, json, quiet, is_fresh: false })
 }
 
 /// Returns the decisions of the flags about the calls that wait, and says so if the thread is finished.

@@ -12,8 +12,9 @@ use superstep::{
     thread::StateSnapshot,
 };
 use superstep_session::{
-    config::location::Location,
+    config::{location::Location, settings::StoredSettings},
     error::{ErrorKind, SessionError},
+    live::title,
     text::printable_line,
     turn::stored_graph::graph,
 };
@@ -27,7 +28,7 @@ use crate::{
     graphs::graph_set::GraphSet,
     output::{
         exit::Exit,
-        table::{formatted, lines, new_table, print, time},
+        table::{formatted, lines, local_time, new_table, print},
     },
 };
 
@@ -74,6 +75,9 @@ impl ThreadStatus {
 /// The status of a listed thread, as text and as entries of its JSON form.
 pub(crate) struct Status {
     text: String,
+    /// The first line of the first message.
+    title: Option<String>,
+    model: Option<String>,
     json: Map<String, Value>,
 }
 
@@ -81,7 +85,7 @@ impl From<ThreadStatus> for Status {
     fn from(status: ThreadStatus) -> Self {
         let outcome = status.outcome.map(AgentOutcome::as_str);
         let json = [("outcome".to_owned(), json!(outcome)), ("waits".to_owned(), json!(status.waits))];
-        Self { text: status.status(), json: Map::from_iter(json) }
+        Self { text: status.status(), title: None, model: None, json: Map::from_iter(json) }
     }
 }
 
@@ -90,7 +94,7 @@ pub(crate) async fn threads<L: Locate>(
     args: ThreadsArgs<L>,
     graphs: &GraphSet,
 ) -> Result<Exit, SessionError> {
-    let ThreadsArgs { check, database: DatabaseArgs { location, json } } = args;
+    let ThreadsArgs { check, search, limit, database: DatabaseArgs { location, json } } = args;
     let location = location.locate(&graphs.program)?;
     if check {
         return unresumable(graphs, &location, json).await;
@@ -108,6 +112,16 @@ pub(crate) async fn threads<L: Locate>(
             listed.push((thread, head, status));
         }
     }
+    let is_searched = search.is_some();
+    if let Some(text) = search.map(|text| text.to_lowercase()) {
+        listed.retain(|(thread, _, status)| {
+            let status = status.as_ref().ok();
+            let texts = status.into_iter().flat_map(|status| [&status.title, &status.model]).flatten();
+            let mut texts = texts.map(String::as_str).chain([thread.as_str()]);
+            texts.any(|found| found.to_lowercase().contains(&text))
+        });
+    }
+    listed.truncate(limit.unwrap_or(usize::MAX));
     if json {
         return print(&lines(listed.into_iter().map(|(thread, head, status)| {
             let mut line = head_json(&thread, head.as_ref());
@@ -119,25 +133,37 @@ pub(crate) async fn threads<L: Locate>(
         })));
     }
     let is_agent = graphs.is_agent;
+    if listed.is_empty() && is_searched {
+        return print("no thread has this text in its name, title or model\n");
+    }
     if listed.is_empty() {
         let begin = if is_agent { "superstep run \"...\"".to_owned() } else { location.command("run", &[]) };
         return print(&format!("no threads yet; begin one with: {begin}\n"));
     }
-    let columns = ["THREAD", "GRAPH", "CHECKPOINT", "UPDATED", "STATUS"];
-    let columns: Vec<&str> = columns.into_iter().filter(|name| !is_agent || *name != "GRAPH").collect();
-    let mut table = new_table(&columns);
+    let columns = match is_agent {
+        true => &["THREAD", "UPDATED", "MODEL", "STATUS", "TITLE"][..],
+        false => &["THREAD", "GRAPH", "CHECKPOINT", "UPDATED", "STATUS"],
+    };
+    let mut table = new_table(columns);
     for (thread, head, status) in &listed {
         let head = head.as_ref();
-        let graph = head.and_then(CheckpointMeta::graph).map(|graph| printable_line(&graph.name));
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let mut row = vec![printable_line(thread.as_str())];
-        row.extend((!is_agent).then(|| or_none(graph)));
-        row.push(or_none(head.map(|head| head.id.to_string())));
-        row.push(or_none(head.map(|head| time(head.created_ms))));
-        row.push(
-            status.as_ref().map_or_else(|failure| lost(failure, head), |status| printable_line(&status.text)),
-        );
-        table.add_row(row);
+        let of = |field: fn(&Status) -> &Option<String>| {
+            or_none(status.as_ref().ok().and_then(|status| field(status).as_deref().map(printable_line)))
+        };
+        let text = match status {
+            Ok(status) => printable_line(&status.text),
+            Err(failure) => lost(failure, head),
+        };
+        let name = printable_line(thread.as_str());
+        let updated = or_none(head.map(|head| local_time(head.created_ms)));
+        table.add_row(match is_agent {
+            true => [name, updated, of(|status| &status.model), text, of(|status| &status.title)],
+            false => {
+                let graph = head.and_then(CheckpointMeta::graph).map(|graph| printable_line(&graph.name));
+                [name, or_none(graph), or_none(head.map(|head| head.id.to_string())), updated, text]
+            }
+        });
     }
     print(&formatted(table))
 }
@@ -201,7 +227,16 @@ async fn status_of_turn(
     if !snapshot.next.is_empty() {
         check(graphs, location, store, thread, head).await?;
     }
-    Ok(ThreadStatus::of(&snapshot).into())
+    let mut status = Status::from(ThreadStatus::of(&snapshot));
+    status.title = title(&snapshot.values);
+    // Settings that cannot be read hide no thread.
+    status.model = StoredSettings::load(&**store, thread, None).await.ok().and_then(|stored| stored.model);
+    status.json.extend([
+        ("title".to_owned(), json!(status.title)),
+        ("model".to_owned(), json!(status.model)),
+        ("usage".to_owned(), json!(snapshot.values.usage)),
+    ]);
+    Ok(status)
 }
 
 async fn status_of_run(
@@ -213,7 +248,7 @@ async fn status_of_run(
 ) -> Result<Status, SessionError> {
     let status = |text: String| {
         let json = Map::from_iter([("status".to_owned(), text.as_str().into())]);
-        Ok(Status { text, json })
+        Ok(Status { text, title: None, model: None, json })
     };
     if let Some(owner) = head.graph().filter(|owner| !graphs.has(&owner.name)) {
         return status(format!("belongs to graph {owner}"));

@@ -50,6 +50,18 @@ pub(crate) fn time(ms: i64) -> String {
     second.map_or_else(|_| ms.to_string(), |second| second.to_string())
 }
 
+/// Formats the day of a time in this machine's zone.
+pub(crate) fn local_day(ms: i64) -> String {
+    local_time(ms).split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// Formats a time of this machine's zone, to the minute.
+pub(crate) fn local_time(ms: i64) -> String {
+    let zone = jiff::tz::TimeZone::system();
+    let time = jiff::Timestamp::from_millisecond(ms).map(|time| time.to_zoned(zone));
+    time.map_or_else(|_| ms.to_string(), |time| time.strftime("%Y-%m-%d %H:%M").to_string())
+}
+
 /// Serializes each item as a line of JSON.
 pub(crate) fn lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> String {
     let line = |item| json_line(&item).expect("what is shown has a JSON form");

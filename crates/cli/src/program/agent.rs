@@ -13,8 +13,8 @@ use crate::{
         shared::{AGENT, LogArgs},
     },
     commands::{
-        acp, agent_jobs, db, diff, dream, export, memory, models, new, presets, replay, revert, run, show,
-        steer, thread_admin, threads, tools, watch, worker,
+        acp, agent_jobs, chat, db, diff, doctor, dream, export, memory, models, new, presets, replay, revert,
+        run, show, steer, thread_admin, threads, tools, usage, watch, worker,
     },
     graphs::agent_graphs::agent_graphs,
     output::{exit::Exit, log},
@@ -23,7 +23,7 @@ use crate::{
 
 /// Runs the program `superstep`: a ReAct agent in the terminal.
 pub fn agent() -> ExitCode {
-    let (command, name, LogArgs { log }) = match command_line::parse() {
+    let (command, name, LogArgs { log }) = match command_line::parse(chat::is_default()) {
         Ok(parsed) => parsed,
         Err(exit) => return exit.into(),
     };
@@ -46,6 +46,7 @@ async fn run(command: Command) -> Result<Exit, SessionError> {
         Command::Run(args) => run::run(args).await,
         Command::Resume(args) => run::resume(args).await,
         Command::Steer(args) => steer::steer(args).await,
+        Command::Chat(args) => chat::chat(args).await,
         Command::Acp(args) => acp::acp(args).await,
         Command::Jobs(command) => agent_jobs::jobs(command).await,
         Command::Worker(args) => worker::worker(args).await,
@@ -66,6 +67,8 @@ async fn run(command: Command) -> Result<Exit, SessionError> {
         Command::Draw(args) => show::draw(args).await,
         Command::Dream(args) => dream::dream(args).await,
         Command::Memory(command) => memory::memory(command).await,
+        Command::Doctor(args) => doctor::doctor(args).await,
+        Command::Usage(args) => usage::usage(args).await,
         Command::Models(args) => models::models(args).await,
         Command::Presets(args) => presets::presets(&args),
         Command::Tools(args) => tools::list(&args).await,

@@ -9,7 +9,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use superstep::agent::Approval;
+use serde_json::Value;
+use superstep::{agent::Approval, llm::calls::ToolQuestion};
 use superstep_session::{
     config::encryption::{KEY, OLD_KEY},
     text::{indented, printable},
@@ -78,7 +79,7 @@ impl Approve {
 /// Asks until the answer is valid; `None` at the end of the input.
 ///
 /// `view` shows everything that the decision covers.
-fn ask_approval(
+pub(crate) fn ask_approval(
     call: &Waiting,
     view: impl Fn(&str) -> io::Result<()>,
     input: &mut impl Keys,
@@ -89,58 +90,80 @@ fn ask_approval(
     if let Some(hidden) = call.hidden() {
         writeln!(output, "[{hidden}; `v` shows all of it]")?;
     }
-    let form = call.request.form.as_ref();
-    let is_form = form.is_some();
-    let asks = if is_form { ANSWER } else { ALLOW };
     loop {
-        let Some(answer) = answer(asks, input, output)? else {
+        let Some(answer) = answer(asks(call), input, output)? else {
             return Ok(None);
         };
-        let (word, rest) = answer.split_once(char::is_whitespace).unwrap_or((&answer, ""));
-        let rest = rest.trim();
-        return Ok(Some(match (word.to_lowercase().as_str(), rest) {
-            ("v" | "view", "") => {
-                view(&call.whole())?;
-                continue;
+        match read_decision(call, &answer) {
+            Typed::Decision(approval) => return Ok(Some(approval)),
+            Typed::View => view(&call.whole())?,
+            Typed::Fill(form) => match form::fill(form, input, output)? {
+                Some(values) => return Ok(Some(Approval::Answer(values))),
+                None => continue,
+            },
+            Typed::Problem(problem) => writeln!(output, "{problem}")?,
+            Typed::Unknown => continue,
+        }
+    }
+}
+
+/// An answer to the question about a call.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Typed<'a> {
+    /// The decision.
+    Decision(Approval),
+    /// A request to show everything that the decision covers.
+    View,
+    /// A request to fill in this form field by field.
+    Fill(&'a ToolQuestion),
+    /// The answer is not valid, for this reason.
+    Problem(String),
+    /// It is not an answer.
+    Unknown,
+}
+
+/// Returns the line that asks about a call.
+pub(crate) fn asks(call: &Waiting) -> &'static str {
+    if call.request.form.is_some() { ANSWER } else { ALLOW }
+}
+
+/// Reads the answer to the question about a call: a word with its argument.
+pub(crate) fn read_decision<'a>(call: &'a Waiting, typed: &str) -> Typed<'a> {
+    let typed = typed.trim();
+    let (word, rest) = typed.split_once(char::is_whitespace).unwrap_or((typed, ""));
+    let (word, rest) = (word.to_lowercase(), rest.trim());
+    let json = |what: &str, decision: fn(Value) -> Approval| match serde_json::from_str(rest) {
+        Ok(value) => Typed::Decision(decision(value)),
+        Err(error) => Typed::Problem(format!("{what}: {error}")),
+    };
+    if let Some(form) = &call.request.form {
+        return match (word.as_str(), rest) {
+            ("v" | "view", "") => Typed::View,
+            ("y" | "yes", "") => Typed::Decision(Approval::Approve),
+            ("c" | "cancel", "") => Typed::Decision(Approval::Cancel),
+            ("a" | "answer", "") if form::is_empty(form) => {
+                Typed::Problem("the form has no fields".to_owned())
             }
-            ("y" | "yes", "") => Approval::Approve,
-            ("c" | "cancel", "") if is_form => Approval::Cancel,
-            ("a" | "answer", "") if form.is_some_and(form::is_empty) => {
-                writeln!(output, "the form has no fields")?;
-                continue;
-            }
-            ("a" | "answer", "") if is_form => match form.map(|form| form::fill(form, input, output)) {
-                Some(Ok(Some(values))) => Approval::Answer(values),
-                Some(Err(error)) => return Err(error),
-                _ => continue,
-            },
-            ("a" | "answer", json) if is_form => match serde_json::from_str(json) {
-                Ok(values) => Approval::Answer(values),
-                Err(error) => {
-                    writeln!(output, "this answer is not JSON: {error}")?;
-                    continue;
-                }
-            },
-            ("n" | "no", _) if is_form => Approval::Deny(SAID_NO.to_owned()),
-            (word, _) if is_form && !matches!(word, "y" | "yes") => continue,
-            ("a" | "always", "") => Approval::Always,
-            ("n" | "no", "") => Approval::Deny(SAID_NO.to_owned()),
-            ("n" | "no", why) => Approval::Deny(why.to_owned()),
-            ("r" | "respond", text) if !text.is_empty() => Approval::Respond(text.to_owned()),
-            ("e" | "edit", json) => match serde_json::from_str(json) {
-                Ok(args) => Approval::Edit(args),
-                Err(error) => {
-                    writeln!(output, "the arguments are not valid JSON: {error}")?;
-                    continue;
-                }
-            },
-            _ => continue,
-        }));
+            ("a" | "answer", "") => Typed::Fill(form),
+            ("a" | "answer", _) => json("this answer is not JSON", Approval::Answer),
+            ("n" | "no", _) => Typed::Decision(Approval::Deny(SAID_NO.to_owned())),
+            _ => Typed::Unknown,
+        };
+    }
+    match (word.as_str(), rest) {
+        ("v" | "view", "") => Typed::View,
+        ("y" | "yes", "") => Typed::Decision(Approval::Approve),
+        ("a" | "always", "") => Typed::Decision(Approval::Always),
+        ("n" | "no", "") => Typed::Decision(Approval::Deny(SAID_NO.to_owned())),
+        ("n" | "no", why) => Typed::Decision(Approval::Deny(why.to_owned())),
+        ("r" | "respond", text) if !text.is_empty() => Typed::Decision(Approval::Respond(text.to_owned())),
+        ("e" | "edit", _) => json("the arguments are not valid JSON", Approval::Edit),
+        _ => Typed::Unknown,
     }
 }
 
 /// Shows a text in the user's pager, or directly if that cannot be started.
-fn page(text: &str) -> io::Result<()> {
+pub(crate) fn page(text: &str) -> io::Result<()> {
     let pager = env::var("PAGER").ok().filter(|pager| !pager.trim().is_empty());
     let mut command = Command::new("sh");
     command.args(["-c", pager.as_deref().unwrap_or("less")]).stdin(Stdio::piped());
@@ -247,7 +270,7 @@ mod tests {
         let mut call = asking("MCP server `bank` asks:\n  | Which?", json!({}));
         let (from, message) = ("MCP server `bank`".to_owned(), "Which?".to_owned());
         let schema = json!({"type": "object", "properties": {}});
-        call.request.form = Some(superstep::llm::calls::ToolQuestion { from, message, schema });
+        call.request.form = Some(ToolQuestion { from, message, schema });
         let decided = |typed: &str| {
             let mut output = Vec::new();
             let approval = ask_approval(&call, |_| Ok(()), &mut typed.as_bytes(), &mut output).unwrap();

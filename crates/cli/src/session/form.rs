@@ -21,7 +21,7 @@ pub(super) fn is_empty(form: &ToolQuestion) -> bool {
 /// Asks for the value of each field, then whether to send them; `None` if not, or if the form has no fields.
 ///
 /// An empty line takes the default of a field, or omits an optional one.
-pub(super) fn fill(
+pub(crate) fn fill(
     form: &ToolQuestion,
     input: &mut impl Keys,
     output: &mut impl Write,

@@ -4,7 +4,7 @@
 
 pub(crate) mod approve;
 pub(crate) mod decisions;
-mod form;
+pub(crate) mod form;
 pub(crate) mod own_run;
 pub(crate) mod run_loop;
 #[cfg(test)]

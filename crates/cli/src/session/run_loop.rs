@@ -88,6 +88,8 @@ impl AgentRun {
                         continue;
                     }
                     match Approve::new(self.json).decide(&waiting, &cancel).await {
+                        // The signal is handled above.
+                        None if cancel.is_cancelled() => {}
                         None => self.session.leave(),
                         Some(answers) => {
                             decided.extend(answers.iter().map(|(id, _)| id.clone()));

@@ -16,7 +16,7 @@ pub(crate) fn waiting(ids: &[&str]) -> Vec<Waiting> {
     Waiting::of(&asked).unwrap()
 }
 
-pub(super) fn asking(question: &str, args: Value) -> Waiting {
+pub(crate) fn asking(question: &str, args: Value) -> Waiting {
     let (call_id, tool) = ("c\u{202e}1".to_owned(), "write\nfile".to_owned());
     let request = ApprovalRequest {
         call_id: call_id.clone(),

@@ -6,8 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    ApiKey, ModelConfigError, Timeouts, exchange::config::Variables, media::Accepts,
-    model::limits::AnswerLimits, models::ModelTable,
+    ApiKey, ModelConfigError, Timeouts,
+    exchange::{config::Variables, token::AccessToken, vertex},
+    media::Accepts,
+    model::limits::AnswerLimits,
+    models::ModelTable,
 };
 
 const ANTHROPIC: Variables = Variables {
@@ -20,10 +23,12 @@ const ANTHROPIC: Variables = Variables {
 /// The server and its settings. Create it with [`AnthropicConfig::new`] and change the fields that differ.
 #[derive(Clone, Debug)]
 pub struct AnthropicConfig {
-    /// The address before `/v1/messages`, such as `https://api.anthropic.com`.
+    /// The address before `/v1/messages`, such as `https://api.anthropic.com`; on Vertex AI that before `/models`.
     pub base_url: String,
     /// The key; without one, no `x-api-key` header is sent.
     pub api_key: ApiKey,
+    /// The source of tokens, which Vertex AI requires in place of a key. With one, requests have the form of Vertex AI.
+    pub token: Option<AccessToken>,
     /// The model's name.
     pub model: String,
     /// The model's reasoning before its answers. The same in all requests of a thread, because a change of it voids the cache.
@@ -87,6 +92,7 @@ impl AnthropicConfig {
         Self {
             base_url: base_url.into(),
             api_key: api_key.into(),
+            token: None,
             model: model.into(),
             thinking: Thinking::default(),
             effort: None,
@@ -102,6 +108,22 @@ impl AnthropicConfig {
         }
     }
 
+    /// Creates the settings of `model` on Vertex AI, in a location such as `europe-west1` or `global`.
+    pub fn vertex(project: &str, location: &str, token: AccessToken, model: impl Into<String>) -> Self {
+        let url = vertex::url(project, location, "anthropic");
+        Self { token: Some(token), ..Self::new(url, "", model) }
+    }
+
+    /// Creates the settings of `model` on Vertex AI with the project `GOOGLE_CLOUD_PROJECT` in `GOOGLE_CLOUD_LOCATION`, by default
+    /// `global`, and the token of [`AccessToken::from_env`].
+    ///
+    /// # Errors
+    /// [`ModelConfigError::NotSet`] without a project or a token.
+    pub fn vertex_from_env(model: impl Into<String>) -> Result<Self, ModelConfigError> {
+        let (project, location) = vertex::place()?;
+        Ok(Self::vertex(&project, &location, AccessToken::from_env()?, model))
+    }
+
     /// Creates the settings of `model` with the key `ANTHROPIC_API_KEY` on the server `ANTHROPIC_BASE_URL`, by default Anthropic's.
     ///
     /// # Errors
@@ -113,8 +135,9 @@ impl AnthropicConfig {
 
     /// Returns the first extra field that would write a field twice.
     pub fn conflict(&self) -> Option<&str> {
-        const OWN_FIELDS: [&str; 10] = [
+        const OWN_FIELDS: [&str; 11] = [
             "model",
+            "anthropic_version",
             "max_tokens",
             "system",
             "messages",

@@ -13,8 +13,11 @@ use super::{
 };
 use crate::{
     ChatModel, Delta, ModelConfigError, ModelError, ModelErrorKind, Request, ResponseStream,
-    exchange::server::{Answer, Server},
-    messages::{media::Accepts, wire_ids::wire_ids},
+    exchange::{
+        server::{Answer, Server},
+        vertex,
+    },
+    messages::{media::Accepts, wire_ids::with_wire_ids},
     model::limits::bounded,
     models::ModelInfo,
 };
@@ -70,7 +73,7 @@ impl AnthropicModel {
         }
         // The path begins with the version, which some write into the address.
         let url = config.base_url.trim().trim_end_matches('/');
-        let url = url.strip_suffix("/v1").unwrap_or(url);
+        let url = if config.token.is_some() { url } else { url.strip_suffix("/v1").unwrap_or(url) };
         let server = Server::new(url, config.api_key.clone(), config.timeouts, config.limits)?;
         config.base_url = server.address().to_owned();
         Ok(Self { config: Arc::new(config), server, refusals: Arc::default() })
@@ -88,7 +91,8 @@ impl AnthropicModel {
         &self,
         mut request: Request,
     ) -> Result<impl Stream<Item = Result<Delta, ModelError>> + use<>, ModelError> {
-        with_wire_ids(&mut request);
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        with_wire_ids(&mut request.messages, fits, MAX_ID_LENGTH);
         let mut call =
             Call { model: self.clone(), form: self.refusals.form(), pauses: 0, notices: Vec::new(), request };
         let open = call.begin().await?;
@@ -101,26 +105,6 @@ impl AnthropicModel {
             }
         });
         Ok(deltas.map_ok(|deltas| stream::iter(deltas.into_iter().map(Ok))).try_flatten())
-    }
-}
-
-/// Gives the calls ids that the server accepts.
-fn with_wire_ids(request: &mut Request) {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    let ids = wire_ids(&request.messages, fits, MAX_ID_LENGTH);
-    let ids: Vec<Vec<String>> =
-        ids.into_iter().map(|ids| ids.into_iter().map(std::borrow::Cow::into_owned).collect()).collect();
-    for (message, ids) in request.messages.iter_mut().zip(ids) {
-        let is_result = message.role == crate::Role::Tool;
-        let stored = message.tool_calls.iter().map(|call| &call.id);
-        let stored = stored.chain(is_result.then_some(&message.tool_call_id));
-        if stored.eq(&ids) {
-            continue;
-        }
-        let message = message.to_mut();
-        let stored = message.tool_calls.iter_mut().map(|call| &mut call.id);
-        let stored = stored.chain(is_result.then_some(&mut message.tool_call_id));
-        stored.zip(ids).for_each(|(stored, id)| *stored = id);
     }
 }
 
@@ -176,8 +160,13 @@ impl Call {
         let origin = server.origin();
         let Built { body, betas, prefix, has_thinking } =
             Built::new(config, &origin, &self.request, &offered, &self.form);
-        let key = (!config.api_key.is_empty()).then(|| ("x-api-key", config.api_key.reveal().to_owned()));
         let beta = (!betas.is_empty()).then(|| ("anthropic-beta", betas.join(",")));
+        if let Some(token) = &config.token {
+            let path = vertex::path(&config.model, "streamRawPredict");
+            let headers: Vec<_> = beta.into_iter().collect();
+            return (token.post(server, &path, &headers, &body).await, betas, prefix, has_thinking);
+        }
+        let key = (!config.api_key.is_empty()).then(|| ("x-api-key", config.api_key.reveal().to_owned()));
         let headers = [("anthropic-version", VERSION.to_owned())].into_iter().chain(key).chain(beta);
         (server.post("/v1/messages", headers, &body).await, betas, prefix, has_thinking)
     }

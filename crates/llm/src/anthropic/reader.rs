@@ -2,14 +2,15 @@
 //!
 //! Start at [`Reader`].
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
 use super::refusals::error_in_stream;
 use crate::{
-    Delta, FinishReason, ModelError, ModelErrorKind, Usage,
+    Delta, FinishReason, ModelError, Usage,
+    exchange::json::{UNDECODABLE, parse},
     http::error::excerpt,
     messages::origin::{Fields, OriginItem},
     model::assemble::truncated,
@@ -326,56 +327,9 @@ fn with<const N: usize>(mut fields: Fields, own: [(&str, Value); N]) -> String {
     Value::from(fields).to_string()
 }
 
-/// The replacement of a character that cannot be decoded.
-const UNDECODABLE: char = '\u{fffd}';
-
+/// Returns whether a part of a text could not be decoded.
 fn is_damaged(data: &str) -> bool {
     data.contains(UNDECODABLE)
-}
-
-/// Parses the data of an event. A half of a surrogate pair that stands alone becomes U+FFFD.
-fn parse(data: &str) -> Result<(Cow<'_, str>, Value), ModelError> {
-    let cause = match serde_json::from_str(data) {
-        Ok(event) => return Ok((Cow::Borrowed(data), event)),
-        Err(cause) => cause,
-    };
-    let whole = without_halves(data);
-    match serde_json::from_str(&whole) {
-        Ok(event) => Ok((Cow::Owned(whole), event)),
-        Err(_) => {
-            let message = format!("the server sent an event that is not JSON ({cause}): {}", excerpt(data));
-            Err(ModelError::new(ModelErrorKind::Malformed, message))
-        }
-    }
-}
-
-/// Replaces escapes of halves of surrogate pairs that stand alone.
-fn without_halves(json: &str) -> String {
-    let (mut whole, mut rest) = (String::with_capacity(json.len()), json);
-    while let Some(at) = rest.find('\\') {
-        let (before, escape) = rest.split_at(at);
-        whole.push_str(before);
-        let code = |from: usize| {
-            let digits = escape.get(from..from + 6)?.strip_prefix("\\u")?;
-            u16::from_str_radix(digits, 16).ok()
-        };
-        let is_high = |code: u16| (0xD800..0xDC00).contains(&code);
-        let is_low = |code: u16| (0xDC00..0xE000).contains(&code);
-        let length = match (code(0), code(6)) {
-            (Some(high), Some(low)) if is_high(high) && is_low(low) => 12,
-            (Some(half), _) if is_high(half) || is_low(half) => {
-                whole.push(UNDECODABLE);
-                rest = &escape[6..];
-                continue;
-            }
-            (Some(_), _) => 6,
-            (None, _) => escape.char_indices().nth(2).map_or(escape.len(), |(at, _)| at),
-        };
-        let (escape, behind) = escape.split_at(length);
-        whole.push_str(escape);
-        rest = behind;
-    }
-    whole + rest
 }
 
 #[cfg(test)]

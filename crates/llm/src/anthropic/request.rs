@@ -21,9 +21,12 @@ use super::{
     config::{AnthropicConfig, CacheTime, Thinking},
 };
 use crate::{
-    Message, Request, Role, ToolSpec,
+    Request, Role, ToolSpec,
     derived::DerivedFrom,
-    messages::extras::{fnv, valid},
+    messages::{
+        extras::{fnv, valid},
+        wire_ids::in_call_order,
+    },
     models::ModelInfo,
     openai::message::WirePolicy,
     tools::tool::ToolSpecs,
@@ -34,6 +37,9 @@ pub(super) const WIRE: &str = "anthropic";
 
 /// The maximum of output tokens of a model that is not in the table.
 const MAX_TOKENS: u32 = 8192;
+
+/// The version of the API on Vertex AI, where the model is in the address.
+const VERTEX_VERSION: &str = "vertex-2023-10-16";
 
 /// The least number of tokens to think, which the server requires.
 const MIN_BUDGET: u32 = 1024;
@@ -64,7 +70,10 @@ pub(super) struct Built<'a> {
 
 #[derive(Serialize)]
 pub(super) struct Body<'a> {
-    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anthropic_version: Option<&'static str>,
     max_tokens: u32,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     system: Vec<Cow<'a, RawValue>>,
@@ -111,7 +120,8 @@ impl<'a> Built<'a> {
         };
         let system = system.filter(|system| !system.content.trim().is_empty());
         let system = system.map(|system| blocks(system, false)).unwrap_or_default();
-        let mut conversation = Conversation::new(system, tools.hash);
+        let mid_system = known.is_some_and(|known| known.can("mid_system"));
+        let mut conversation = Conversation::new(system, tools.hash, mid_system);
         for message in in_call_order(rest) {
             let origin = valid(message, (WIRE, server, &config.model));
             let fits = origin.is_some_and(|origin| !form.no_thinking && conversation.fits(&origin.prefix));
@@ -126,8 +136,10 @@ impl<'a> Built<'a> {
         let mut system: Vec<_> = system.iter().map(|block| Cow::Borrowed(&*block.json)).collect();
         mark(config.cache, &mut sent_tools, &mut system, &mut messages);
         let betas = config.betas.iter().map(String::as_str).chain(is_bound.then_some(BINDING));
+        let is_on_vertex = config.token.is_some();
         let body = Body {
-            model: &config.model,
+            model: (!is_on_vertex).then_some(&config.model),
+            anthropic_version: is_on_vertex.then_some(VERTEX_VERSION),
             max_tokens: max_tokens(config, known, request, thinking.as_ref()),
             system,
             tool_choice: (offered.are_forbidden && !sent_tools.is_empty()).then(|| json!({"type": "none"})),
@@ -142,21 +154,6 @@ impl<'a> Built<'a> {
         let betas = betas.filter(|beta| !is_lost(beta)).map(str::to_owned).collect();
         Self { body, betas, prefix, has_thinking }
     }
-}
-
-/// Returns the messages, with the results of each round in the order of their calls.
-fn in_call_order(messages: &[Message]) -> Vec<&Message> {
-    let mut ordered: Vec<&Message> = messages.iter().collect();
-    let mut at = 0;
-    while at < ordered.len() {
-        let is_result = |message: &&&Message| message.role == Role::Tool;
-        let results = ordered[at + 1..].iter().take_while(is_result).count();
-        let calls = &ordered[at].tool_calls;
-        ordered[at + 1..=at + results]
-            .sort_by_key(|result| calls.iter().position(|call| call.id == result.tool_call_id));
-        at += results + 1;
-    }
-    ordered
 }
 
 /// Returns the reasoning to request. It is constant within a thread, unless the model would have to have reasoned already.

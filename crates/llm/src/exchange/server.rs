@@ -182,6 +182,11 @@ pub(crate) struct Answer {
 /// The maximum of that time, far beyond any use.
 const MAX_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Returns the end of the time for the end of a response, which begins now.
+pub(crate) fn end_of(grace: Duration) -> Instant {
+    Instant::now() + grace.min(MAX_GRACE)
+}
+
 /// The maximum number of bytes stored from an answer that may not be a stream.
 pub(crate) const HEAD: usize = 16 * 1024;
 
@@ -203,7 +208,7 @@ impl Answer {
     /// Notes that the answer is complete. The rest of the response, whose end lets the connection be used again, is awaited for a short
     /// time, and its failures are ignored.
     pub(crate) fn finish(&mut self) {
-        self.until.get_or_insert_with(|| Instant::now() + self.grace.min(MAX_GRACE));
+        self.until.get_or_insert_with(|| end_of(self.grace));
     }
 
     /// Returns the data of the next event; `None` at the end.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 /// sent without them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// The protocol: `chat`, `responses`, `anthropic`, or `genai:` and a provider.
+    /// The protocol: `chat`, `responses`, `anthropic` or `gemini`.
     pub wire: String,
     /// The server, as `scheme://host:port`.
     pub server: String,
@@ -42,7 +42,8 @@ pub enum OriginItem {
     },
     /// The next call.
     Call {
-        /// The other fields of the call, as a JSON object; in the protocol `chat` those within its `function` are in an object of this name.
+        /// The other fields of the call, as a JSON object; in the protocols `chat` and `gemini` those within its
+        /// `function` or `functionCall` are in an object of this name.
         rest: String,
     },
     /// The answer is a refusal, which is not sent to the server again.

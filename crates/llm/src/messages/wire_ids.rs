@@ -1,4 +1,4 @@
-//! The ids of calls in a request.
+//! The ids of calls in a request, and the order of their results.
 //!
 //! Start at [`wire_ids`].
 
@@ -46,6 +46,42 @@ pub(crate) fn wire_ids<'a>(
         ids.collect()
     });
     ids.collect()
+}
+
+/// Gives the calls of a conversation, and their results, the ids of [`wire_ids`].
+#[cfg(any(feature = "anthropic", feature = "gemini"))]
+pub(crate) fn with_wire_ids(messages: &mut [Message], fits: impl Fn(u8) -> bool, most: usize) {
+    let ids = wire_ids(messages, fits, most);
+    let ids: Vec<Vec<String>> =
+        ids.into_iter().map(|ids| ids.into_iter().map(Cow::into_owned).collect()).collect();
+    for (message, ids) in messages.iter_mut().zip(ids) {
+        let is_result = message.role == Role::Tool;
+        let stored = message.tool_calls.iter().map(|call| &call.id);
+        let stored = stored.chain(is_result.then_some(&message.tool_call_id));
+        if stored.eq(&ids) {
+            continue;
+        }
+        let message = message.to_mut();
+        let stored = message.tool_calls.iter_mut().map(|call| &mut call.id);
+        let stored = stored.chain(is_result.then_some(&mut message.tool_call_id));
+        stored.zip(ids).for_each(|(stored, id)| *stored = id);
+    }
+}
+
+/// Returns the messages, with the results of each round in the order of their calls.
+#[cfg(any(feature = "anthropic", feature = "gemini"))]
+pub(crate) fn in_call_order(messages: &[Message]) -> Vec<&Message> {
+    let mut ordered: Vec<&Message> = messages.iter().collect();
+    let mut at = 0;
+    while at < ordered.len() {
+        let is_result = |message: &&&Message| message.role == Role::Tool;
+        let results = ordered[at + 1..].iter().take_while(is_result).count();
+        let calls = &ordered[at].tool_calls;
+        ordered[at + 1..=at + results]
+            .sort_by_key(|result| calls.iter().position(|call| call.id == result.tool_call_id));
+        at += results + 1;
+    }
+    ordered
 }
 
 /// Returns an id for a call that no call before has.

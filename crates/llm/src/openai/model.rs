@@ -31,7 +31,7 @@ use crate::{
     ChatModel, Delta, ModelConfigError, ModelError, ModelErrorKind, OpenAiConfig, Request, ResponseStream,
     exchange::{
         events::Events,
-        server::{Server, encoded, encoding_of, not_a_stream, not_sent, read},
+        server::{Server, encoded, encoding_of, end_of, not_a_stream, not_sent, read},
     },
     http::root_cause,
     messages::media::Accepts,
@@ -39,7 +39,7 @@ use crate::{
     models::ModelInfo,
     openai::{
         chunk::{Chunk, ChunkReader},
-        repairs::Repairs,
+        repairs::{Repair, Repairs},
     },
     text_calls::thinking::split_thinking,
 };
@@ -118,7 +118,7 @@ impl OpenAiModel {
         let mut tried = Vec::new();
         loop {
             let sent = self.repairs.form(request.clone(), &tried);
-            match self.begin(&sent).await {
+            match self.begin(&sent, self.repairs.has(Repair::NoStreamOptions, &tried)).await {
                 Ok(deltas) => {
                     self.repairs.remember(&tried);
                     return Ok(deltas);
@@ -134,13 +134,14 @@ impl OpenAiModel {
     async fn begin(
         &self,
         request: &Request,
+        no_stream_options: bool,
     ) -> Result<impl Stream<Item = Result<Delta, ModelError>> + use<>, ModelError> {
         let watch = AnswerObserver::default();
         let once = SendOnce { server: self.server.clone(), watch: watch.clone() };
         let client = self.client.clone().with_http_service(once);
         let chunks = client
             .chat()
-            .create_stream_byot::<_, Chunk>(self.config.wire.body_with_origins(request))
+            .create_stream_byot::<_, Chunk>(self.config.wire.body_with_origins(request, no_stream_options))
             .await
             .map_err(refused)?;
         let answer = Answer {
@@ -266,7 +267,7 @@ impl Answer {
     fn arrived(&mut self, deltas: Result<Vec<Delta>, ModelError>) -> Result<Vec<Delta>, ModelError> {
         if self.reader.is_finished() {
             // Some servers send heartbeats behind an answer until the client leaves.
-            self.until.get_or_insert_with(|| Instant::now() + self.grace);
+            self.until.get_or_insert_with(|| end_of(self.grace));
         }
         let mut deltas = deltas?;
         if deltas.iter().any(|delta| matches!(delta, Delta::Extra { .. })) {

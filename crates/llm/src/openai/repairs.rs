@@ -15,7 +15,7 @@ use crate::{
 // Unknown fields are sent back: Gemini rejects a call without its signature, OpenRouter's models lose their reasoning
 // without its details, and a list of known fields would always be behind. A strict server refuses its own fields, or
 // accepts only ids of its own form. Neither is known in advance, so it is learned from the refusal, once in a
-// process; at most two requests follow the first.
+// process; at most three requests follow the first.
 /// The protocol of the messages.
 const WIRE: &str = "chat";
 
@@ -26,6 +26,8 @@ pub(crate) enum Repair {
     PlainIds,
     /// The fields that the server added to its answers stay out.
     NoExtras,
+    /// The field `stream_options` stays out.
+    NoStreamOptions,
 }
 
 /// The repairs of one model's requests, learned from refused ones.
@@ -35,12 +37,13 @@ pub(crate) struct Repairs {
     model: String,
     plain_ids: AtomicBool,
     no_extras: AtomicBool,
+    no_stream_options: AtomicBool,
 }
 
 impl Repairs {
     pub(crate) fn new(server: String, model: &str) -> Self {
-        let (plain_ids, no_extras) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { server, model: model.to_owned(), plain_ids, no_extras }
+        let [plain_ids, no_extras, no_stream_options] = [(); 3].map(|()| AtomicBool::new(false));
+        Self { server, model: model.to_owned(), plain_ids, no_extras, no_stream_options }
     }
 
     /// Returns the place where the fields of an answer are valid.
@@ -64,7 +67,8 @@ impl Repairs {
         request
     }
 
-    fn has(&self, repair: Repair, tried: &[Repair]) -> bool {
+    /// Returns whether a repair is learned, or one of these.
+    pub(crate) fn has(&self, repair: Repair, tried: &[Repair]) -> bool {
         tried.contains(&repair) || self.flag(repair).load(Ordering::Relaxed)
     }
 
@@ -74,6 +78,9 @@ impl Repairs {
             return None;
         }
         let message = error.message.to_lowercase();
+        if message.contains("stream_options") && !self.has(Repair::NoStreamOptions, tried) {
+            return Some(Repair::NoStreamOptions);
+        }
         let mut words = message.split(|char: char| !char.is_alphanumeric());
         let names_ids = words.any(|word| matches!(word, "id" | "ids"));
         let has_extras = sent.messages.iter().any(|message| message.origin.is_some());
@@ -91,6 +98,7 @@ impl Repairs {
         match repair {
             Repair::PlainIds => &self.plain_ids,
             Repair::NoExtras => &self.no_extras,
+            Repair::NoStreamOptions => &self.no_stream_options,
         }
     }
 }

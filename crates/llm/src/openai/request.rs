@@ -63,6 +63,9 @@ pub struct WireConfig {
     /// `true` to list the tools called in the conversation, with a `tool_choice` of `none`, in a request
     /// without tools. Some servers reject calls of tools that are not listed.
     pub lists_called_tools: bool,
+    /// `true` to leave out `stream_options`, which requests the tokens of an answer: some servers reject it, such as Cohere's.
+    /// They may then report none.
+    pub no_stream_options: bool,
     /// The media types of tool results that are sent. They become parts of a user message after the results
     /// of a round, since results themselves are texts.
     pub accepts: Accepts,
@@ -112,16 +115,25 @@ impl WireConfig {
     ///
     /// Messages are sent without the fields of their [origin](crate::MessageData::origin), which are valid at one server only.
     pub fn body<'a>(&'a self, request: &'a Request) -> impl Serialize + Send + 'a {
-        self.body_of(request, false)
+        self.body_of(request, false, false)
     }
 
-    /// Builds the body of a request whose origins are valid at the server.
+    /// Builds the body of a request whose origins are valid at the server, possibly without `stream_options`.
     #[cfg(feature = "openai")]
-    pub(crate) fn body_with_origins<'a>(&'a self, request: &'a Request) -> impl Serialize + Send + 'a {
-        self.body_of(request, true)
+    pub(crate) fn body_with_origins<'a>(
+        &'a self,
+        request: &'a Request,
+        no_stream_options: bool,
+    ) -> impl Serialize + Send + 'a {
+        self.body_of(request, true, no_stream_options)
     }
 
-    fn body_of<'a>(&'a self, request: &'a Request, origin: bool) -> impl Serialize + Send + 'a {
+    fn body_of<'a>(
+        &'a self,
+        request: &'a Request,
+        origin: bool,
+        no_stream_options: bool,
+    ) -> impl Serialize + Send + 'a {
         let messages = self.messages(request, origin);
         let only_called = self.lists_called_tools && request.tools.is_empty();
         let called = if only_called { self.called(request) } else { BTreeSet::new() };
@@ -147,7 +159,8 @@ impl WireConfig {
             max_tokens,
             max_completion_tokens,
             stream: true,
-            stream_options: StreamOptions { include_usage: true },
+            stream_options: (!no_stream_options && !self.no_stream_options)
+                .then_some(StreamOptions { include_usage: true }),
             extra: &self.extra,
         }
     }
@@ -204,7 +217,8 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     max_completion_tokens: Option<u32>,
     stream: bool,
-    stream_options: StreamOptions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream_options: Option<StreamOptions>,
     #[serde(flatten)]
     extra: &'a BTreeMap<String, Value>,
 }

@@ -40,6 +40,7 @@ pub(super) struct Http {
     ingress: Vec<Url>,
     admin: Vec<Url>,
     pub(super) token: Option<Arc<str>>,
+    patience: Duration,
 }
 
 /// A failed request.
@@ -72,7 +73,7 @@ impl Http {
         let ingress = parsed(url)?;
         let client = client(&ingress)
             .map_err(|cause| failed("the HTTP client of Restate cannot start".to_owned(), Some(cause)))?;
-        Ok(Self { client, ingress: vec![ingress], admin: Vec::new(), token: None })
+        Ok(Self { client, ingress: vec![ingress], admin: Vec::new(), token: None, patience: PATIENCE })
     }
 
     pub(super) fn add_ingress(&mut self, url: &str) -> Result<(), CheckpointError> {
@@ -154,7 +155,7 @@ impl Http {
         nodes: &[Url],
         request: impl Fn(&Url) -> RequestBuilder,
     ) -> Result<Bytes, CallError> {
-        let mut until = Instant::now() + PATIENCE;
+        let mut until = Instant::now() + self.patience;
         let mut pause = PAUSE;
         let mut places = nodes.iter().cycle();
         loop {
@@ -167,7 +168,7 @@ impl Http {
             let replied = replied(request).await;
             if begun.elapsed() > LONGEST_PAUSE && was_accepted(&replied) {
                 // The node was lost while it waited for the end of a run, which may take any time.
-                (until, pause) = (Instant::now() + PATIENCE, PAUSE);
+                (until, pause) = (Instant::now() + self.patience, PAUSE);
             }
             let error = match replied {
                 Ok((status, body)) if status.is_success() => return Ok(body),
@@ -272,5 +273,39 @@ impl fmt::Debug for Http {
             .field("ingress", &texts(&self.ingress))
             .field("admin", &texts(&self.admin))
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_that_a_node_has_lost_is_repeated_however_long_it_took() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut http = Http::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        http.patience = LONGEST_PAUSE / 2;
+        let node = async {
+            for nth in 0..3 {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+                if nth < 2 {
+                    tokio::time::sleep(LONGEST_PAUSE + PAUSE).await;
+                } else {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nend").await.unwrap();
+                }
+            }
+        };
+        let call = async || http.call(("object", "key", "handler"), Some("id"), Vec::new()).await;
+        let (end, ()) = tokio::join!(call(), node);
+        assert_eq!(&*end.unwrap(), b"end");
+        drop(listener);
+        let error = call().await.unwrap_err();
+        assert!(matches!(error, CallError::Failed(_)), "{error:?}");
     }
 }

@@ -9,6 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
+use serde::{Deserialize, Serialize};
 use superstep_checkpoint::{CheckpointError, CheckpointMeta, History, Lease, ThreadId, internal::leftovers};
 
 use crate::{
@@ -32,6 +33,41 @@ enum Op {
     Set(String, Option<Bytes>),
 }
 
+/// The text of an operation in a fixture.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Entry(String),
+    Get(Vec<String>, Vec<Option<String>>),
+    Keys(Vec<String>),
+    Set(String, Option<String>),
+}
+
+impl Line {
+    fn of(op: &Op) -> Self {
+        let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).expect("entries are texts");
+        match op {
+            Op::Entry(entry) => Self::Entry(text(entry)),
+            Op::Get(keys, values) => {
+                Self::Get(keys.clone(), values.iter().map(|value| value.as_ref().map(text)).collect())
+            }
+            Op::Keys(keys) => Self::Keys(keys.clone()),
+            Op::Set(key, value) => Self::Set(key.clone(), value.as_ref().map(text)),
+        }
+    }
+
+    fn op(self) -> Op {
+        match self {
+            Self::Entry(entry) => Op::Entry(entry.into()),
+            Self::Get(keys, values) => {
+                Op::Get(keys, values.into_iter().map(|value| value.map(Bytes::from)).collect())
+            }
+            Self::Keys(keys) => Op::Keys(keys),
+            Self::Set(key, value) => Op::Set(key, value.map(Bytes::from)),
+        }
+    }
+}
+
 /// The entries of an object, and the journal of its invocation.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryObject {
@@ -47,6 +83,18 @@ impl MemoryObject {
     /// Begins another attempt of the invocation.
     pub(crate) fn restart(&mut self, crash_at: Option<usize>) {
         (self.at, self.crash_at) = (0, crash_at);
+    }
+
+    /// Returns the journal, one line of JSON for each operation.
+    pub(crate) fn lines(&self) -> String {
+        let line = |op| serde_json::to_string(&Line::of(op)).expect("texts are JSON") + "\n";
+        self.journal.iter().map(line).collect()
+    }
+
+    /// Creates an object with a journal, which is not replayed yet.
+    pub(crate) fn of_lines(text: &str) -> Self {
+        let op = |line| serde_json::from_str::<Line>(line).expect("a line is an operation").op();
+        Self { journal: text.lines().map(op).collect(), ..Self::default() }
     }
 
     /// Returns the number of operations of the invocation.
@@ -179,6 +227,11 @@ impl MemoryObjects {
         let objects = Self::default();
         objects.lock().insert(thread.into(), (object, Memory::default()));
         Arc::new(objects)
+    }
+
+    /// Returns the journal of a thread, one line of JSON for each operation.
+    pub(crate) fn lines(&self, thread: &str) -> String {
+        self.lock()[&ThreadId::from(thread)].0.lines()
     }
 
     /// Replays the journal of each object, as another process does.

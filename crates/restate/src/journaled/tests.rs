@@ -4,11 +4,13 @@ use std::{
 };
 
 use serde_json::json;
-use superstep_checkpoint::{Checkpointer, MemoryCheckpointer, text};
+use superstep_checkpoint::{CheckpointId, Checkpointer, MemoryCheckpointer, Retention, TaskKey, text};
 use superstep_graph::{
     CompiledGraph, Cx, END, Log, NodeError, Route, RunOptions, START, State, StateGraph, error::chain,
 };
 use superstep_testing::sim::{self, Sim};
+
+mod agent;
 
 use super::*;
 use crate::journaled::memory::{MemoryObject, MemoryObjects};
@@ -126,6 +128,77 @@ async fn a_run_that_ends_at_any_operation_goes_on_as_if_it_had_not() {
     }
 }
 
+/// Reads a fixture, which is written if it is missing.
+fn fixture(name: &str, make: impl FnOnce() -> String) -> String {
+    let path = format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|_| {
+        std::fs::write(&path, make()).unwrap();
+        panic!("`{path}` was missing, and is written; check it, and store it in the repository")
+    })
+}
+
+/// The journal of an earlier version, which a newer one continues: the same entries must lead to the same operations.
+#[tokio::test(start_paused = true)]
+async fn a_stored_journal_of_a_run_is_replayed() {
+    let (object, _) = attempts([], &Ran::default()).await;
+    let stored = fixture("run-v1.jsonl", || object.lines());
+    let mut object = MemoryObject::of_lines(&stored);
+    let end = serve_run(&mut object, &"memory", |_| panic!("the journal has the end of the run")).await;
+    let end = end.unwrap().unwrap();
+    assert_eq!(end.as_array().map(Vec::len), Some(9), "{end}");
+    assert_eq!(object.lines(), stored);
+}
+
+/// The requests of a program outside, each kind of them.
+#[tokio::test]
+async fn stored_requests_of_each_kind_make_the_same_writes() {
+    let objects = Arc::<MemoryObjects>::default();
+    let store = Requests(objects.clone());
+    let threads: Arc<dyn Checkpointer> = Arc::new(Requests(objects.clone()));
+    let thread = ThreadId::from("t");
+    run(looping(&Ran::default()), threads.clone()).await.unwrap().unwrap();
+    store.history(&thread, Default::default()).await.unwrap();
+    let head = CheckpointId(store.count(&thread).await.unwrap() as u64);
+    store.children(&thread).await.unwrap();
+    store.nonce(&thread).await.unwrap();
+    store.read_commit(&thread, CheckpointId(2)).await.unwrap();
+    let task = TaskKey { thread: thread.clone(), checkpoint: head, slot: 0 };
+    let effect = serde_json::value::to_raw_value("paid").unwrap();
+    store.add_effects(&task, [("more".to_owned(), effect.into())].into()).await.unwrap();
+    let pruned = looping(&Ran::default()).with_checkpointer(threads);
+    pruned.thread("t").prune(Retention::Last(2)).await.unwrap();
+    store.delete(&thread).await.unwrap();
+    let stored = fixture("requests-v1.jsonl", || objects.lines("t"));
+    for kind in [
+        "commit",
+        "record",
+        "effects",
+        "prune",
+        "delete",
+        "load",
+        "read_commit",
+        "history",
+        "count",
+        "has_input",
+        "children",
+        "nonce",
+    ] {
+        assert!(stored.contains(&format!(r#"{{"entry":"{{\"{kind}\":"#)), "no request `{kind}`");
+    }
+    MemoryObjects::of("t", MemoryObject::of_lines(&stored)).replay();
+}
+
+/// Returns the seeds of a simulation on journals: `count` of them, or as many as `SUPERSTEP_SIM_SEEDS` says.
+fn on_journals(count: u64) -> sim::Options {
+    let count = std::env::var("SUPERSTEP_SIM_SEEDS").map_or(count, |text| text.parse().unwrap());
+    let objects = Arc::<MemoryObjects>::default();
+    let store = Arc::new(move || {
+        objects.replay();
+        Arc::new(Requests(objects.clone())) as Arc<dyn Checkpointer>
+    });
+    sim::Options { store, ..sim::Options::seeds(0..count) }
+}
+
 #[test]
 fn a_simulated_process_goes_on_from_the_journal() {
     let make = |sim: &Sim| {
@@ -142,12 +215,6 @@ fn a_simulated_process_goes_on_from_the_journal() {
         let _ = sim;
         graph.compile().unwrap()
     };
-    let objects = Arc::<MemoryObjects>::default();
-    let store = Arc::new(move || {
-        objects.replay();
-        Arc::new(Requests(objects.clone())) as Arc<dyn Checkpointer>
-    });
-    let options = sim::Options { store, ..sim::Options::seeds(0..200) };
-    let report = sim::check(options, make, [Words::update(), Words::update()]);
+    let report = sim::check(on_journals(200), make, [Words::update(), Words::update()]);
     assert!(report.crashes > 0);
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use superstep_checkpoint::{CheckpointError, Checkpointer, ThreadId};
 
 use crate::{
-    journaled::{AttemptError, End, serve_run},
+    journaled::{AttemptError, Drained, End, serve_run},
     keys::{NAME, RUNNING},
     kv::Kv as _,
     service::{
@@ -42,6 +42,10 @@ pub(super) async fn run(
     name: &str,
     input: &Bytes,
 ) -> Result<Bytes, HandlerError> {
+    if host.drain.requested().is_some() {
+        // A connection of Restate to this process is still open.
+        return Err(AttemptError::Drained(Drained).into());
+    }
     let Call { graph, thread, work } = read(input)?;
     let work: Work = read(json!({ name: work }).to_string().as_bytes())?;
     let thread = match thread {

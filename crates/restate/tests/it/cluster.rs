@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use superstep_restate::Restate;
 use tokio::time::Instant;
 
@@ -17,8 +18,8 @@ use crate::node::{free_ports, is_healthy, program};
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Ends a node when its input ends, which is when this process ends or drops it.
-const GUARD: &str = r#"DO_NOT_TRACK=1 "$1" --no-logo -c "$2" >> "$2.log" 2>&1 < /dev/null & id=$!
-cat > /dev/null; kill -9 $id; wait $id 2> /dev/null"#;
+const GUARD: &str = r#"DO_NOT_TRACK=1 $3 "$1" --no-logo -c "$2" >> "$2.log" 2>&1 < /dev/null & id=$!
+echo $id > "$2.pid"; cat > /dev/null; kill -9 $id; wait $id 2> /dev/null"#;
 
 /// A cluster in a temporary folder.
 pub(crate) struct Cluster {
@@ -26,12 +27,19 @@ pub(crate) struct Cluster {
     program: PathBuf,
     /// The ports of each node: of the cluster, the ingress and the admin API.
     ports: Vec<[u16; 3]>,
+    /// The addresses of the nodes, which each have a network of their own in the namespaces of [`crate::partition`].
+    hosts: Vec<String>,
     nodes: Vec<Option<Child>>,
 }
 
 impl Cluster {
     /// Starts a cluster with this number of nodes; `None` if the server is not installed.
     pub(crate) fn start(nodes: usize) -> Option<Self> {
+        Self::start_at(vec!["127.0.0.1".to_owned(); nodes])
+    }
+
+    /// Starts a cluster whose nodes have these addresses.
+    pub(crate) fn start_at(hosts: Vec<String>) -> Option<Self> {
         let Some(program) = program() else {
             superstep_testing::skipped(
                 "the Restate server is not installed; crates/restate/tests/install.sh does",
@@ -39,8 +47,9 @@ impl Cluster {
             return None;
         };
         let folder = tempfile::Builder::new().prefix("superstep-restate").tempdir().unwrap();
+        let nodes = hosts.len();
         let ports: Vec<[u16; 3]> = (0..nodes).map(|_| free_ports()).collect();
-        let mut cluster = Self { folder, program, ports, nodes: Vec::new() };
+        let mut cluster = Self { folder, program, ports, hosts, nodes: Vec::new() };
         for nth in 0..nodes {
             fs::write(cluster.settings(nth), cluster.toml(nth)).unwrap();
             let node = cluster.spawn(nth);
@@ -60,17 +69,37 @@ impl Cluster {
 
     /// Returns a client that knows all nodes.
     pub(crate) fn client(&self) -> Restate {
-        let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let [[_, ingress, admin], others @ ..] = &self.ports[..] else { panic!("a cluster has a node") };
-        let first = Restate::connect(&url(*ingress)).unwrap().admin(&url(*admin)).unwrap();
-        others.iter().fold(first, |client, [_, ingress, admin]| {
-            client.ingress(&url(*ingress)).unwrap().admin(&url(*admin)).unwrap()
+        let others = 1..self.len();
+        others.fold(self.client_of(0), |client, nth| {
+            let [_, ingress, admin] = self.ports[nth];
+            client.ingress(&self.url(nth, ingress)).unwrap().admin(&self.url(nth, admin)).unwrap()
         })
+    }
+
+    /// Returns a client that knows one node.
+    pub(crate) fn client_of(&self, nth: usize) -> Restate {
+        let [_, ingress, admin] = self.ports[nth];
+        Restate::connect(&self.url(nth, ingress)).unwrap().admin(&self.url(nth, admin)).unwrap()
+    }
+
+    fn url(&self, nth: usize, port: u16) -> String {
+        format!("http://{}:{port}", self.hosts[nth])
+    }
+
+    pub(crate) fn hosts(&self) -> &[String] {
+        &self.hosts
     }
 
     /// Kills a node.
     pub(crate) fn kill(&mut self, nth: usize) {
         drop_node(self.nodes[nth].take());
+    }
+
+    /// Stops a node as a pause of its machine does, or lets it go on.
+    pub(crate) fn pause(&self, nth: usize, is_paused: bool) {
+        let id = fs::read_to_string(self.settings(nth).with_extension("toml.pid")).unwrap();
+        let id = Pid::from_raw(id.trim().parse().unwrap()).unwrap();
+        kill_process(id, if is_paused { Signal::STOP } else { Signal::CONT }).unwrap();
     }
 
     /// Starts a node that was killed.
@@ -81,6 +110,9 @@ impl Cluster {
     fn spawn(&self, nth: usize) -> Child {
         let mut guard = Command::new("setsid");
         guard.args(["--wait", "sh", "-c", GUARD, "guard"]).arg(&self.program).arg(self.settings(nth));
+        if !self.hosts[nth].starts_with("127.") {
+            guard.arg(crate::partition::within(nth));
+        }
         guard.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         guard.spawn().unwrap()
     }
@@ -95,13 +127,16 @@ impl Cluster {
 
     fn is_ready(&self, nth: usize) -> bool {
         let [_, ingress, admin] = self.ports[nth];
-        is_healthy(admin, "/health") && is_healthy(ingress, "/restate/health")
+        let host = &*self.hosts[nth];
+        is_healthy((host, admin), "/health") && is_healthy((host, ingress), "/restate/health")
     }
 
     fn toml(&self, nth: usize) -> String {
         let ([node, ingress, admin], is_first) = (self.ports[nth], nth == 0);
-        let all: Vec<_> =
-            self.ports.iter().map(|[node, ..]| format!("\"http://127.0.0.1:{node}\"")).collect();
+        let host = &self.hosts[nth];
+        let all =
+            self.ports.iter().enumerate().map(|(nth, [node, ..])| format!("\"{}\"", self.url(nth, *node)));
+        let all: Vec<_> = all.collect();
         let (all, replication) = (all.join(", "), if self.len() > 2 { 2 } else { 1 });
         let data = self.folder.path().join(format!("n{nth}"));
         let data = data.display();
@@ -109,9 +144,9 @@ impl Cluster {
             r#"cluster-name = "test"
 node-name = "n{nth}"
 base-dir = "{data}"
-bind-ip = "127.0.0.1"
+bind-ip = "{host}"
 bind-port = {node}
-advertised-address = "http://127.0.0.1:{node}"
+advertised-address = "http://{host}:{node}"
 listen-mode = "tcp"
 disable-telemetry = true
 default-num-partitions = 8

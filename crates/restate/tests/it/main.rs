@@ -5,10 +5,14 @@
 
 mod cluster;
 mod conformance;
+mod endurance;
+mod equality;
 mod limits;
 mod node;
+mod partition;
 mod proof;
 mod runs;
 mod service;
 mod signed;
+mod speed;
 mod workers;

@@ -98,7 +98,9 @@ rocksdb-disable-wal-fsync = true
     #[expect(clippy::disallowed_methods, reason = "a test waits for a process")]
     fn wait(&self) {
         let begun = Instant::now();
-        while !(is_healthy(self.admin, "/health") && is_healthy(self.ingress, "/restate/health")) {
+        while !(is_healthy(("127.0.0.1", self.admin), "/health")
+            && is_healthy(("127.0.0.1", self.ingress), "/restate/health"))
+        {
             let log = || fs::read_to_string(self.folder.join("log")).unwrap_or_default();
             assert!(begun.elapsed() < PATIENCE, "the server does not start: {}", log());
             std::thread::sleep(Duration::from_millis(20));
@@ -134,10 +136,10 @@ pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
-pub(crate) fn is_healthy(port: u16, path: &str) -> bool {
+pub(crate) fn is_healthy(address: (&str, u16), path: &str) -> bool {
     use std::io::{Read as _, Write as _};
 
-    let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", port)) else { return false };
+    let Ok(mut stream) = std::net::TcpStream::connect(address) else { return false };
     let request = format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n");
     let mut reply = String::new();
     stream.write_all(request.as_bytes()).is_ok()

@@ -21,7 +21,7 @@ use superstep_restate::{Endpoint, Restate};
 use superstep_testing::{
     proof::{
         chains,
-        checker::{Violation, What, check},
+        checker::{Operation, Outcome, Violation, What, check},
         journal::{self, Journal, Journaled},
         order::{Order, Outside, expected, graph},
     },
@@ -30,7 +30,10 @@ use superstep_testing::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{cluster::Cluster, node::free_ports};
+use crate::{cluster::Cluster, node::free_ports, partition};
+
+/// The address of the workers of a cluster on this machine.
+const LOCAL: &str = "127.0.0.1";
 
 const ADDRESS: &str = "SUPERSTEP_PROOF_ADDRESS";
 const FOLDER: &str = "SUPERSTEP_PROOF_FOLDER";
@@ -44,6 +47,9 @@ const RUNS: usize = 2;
 
 /// The number of threads that run at the same time.
 const AT_ONCE: usize = 64;
+
+/// The time for which a node is paused, in which the others replace it.
+const PAUSED: Duration = Duration::from_secs(6);
 
 /// The time for which a node is down.
 const DOWN: Duration = Duration::from_secs(3);
@@ -59,8 +65,10 @@ async fn the_worker() {
     let written = journal.clone();
     let endpoint = Endpoint::builder().graph(graph(&Outside::Journal(journal))).layer(
         move |store: Arc<dyn Checkpointer>| {
-            let layer: Arc<dyn Checkpointer> =
-                Arc::new(Wrapped(Journaled { store, journal: written.clone() }));
+            // The handler of an object has no lease: a leader of the cluster that does not know that it was replaced may begin an
+            // attempt, whose requests are never answered.
+            let journaled = Journaled { store, journal: written.clone(), leases_by_request: true };
+            let layer: Arc<dyn Checkpointer> = Arc::new(Wrapped(journaled));
             layer
         },
     );
@@ -107,6 +115,11 @@ impl Workers {
         self.children[nth].wait().unwrap();
         tokio::time::sleep(pause).await;
         self.children[nth] = self.spawn();
+        // It has begun once its journal is there, which takes long on a busy machine.
+        let begun = Instant::now();
+        while !self.folder.join(format!("w{}", self.started)).exists() && begun.elapsed() < DOWN {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }
 
@@ -121,13 +134,15 @@ impl Drop for Workers {
 
 /// The numbers of a proof.
 #[derive(Debug, Default)]
-struct Report {
+pub(crate) struct Report {
     runs: usize,
     workers_killed: usize,
     nodes_killed: usize,
     executions: usize,
     effects: usize,
     longest: Duration,
+    /// The threads on which an attempt began, and was never answered, while an earlier one went on.
+    replaced: usize,
     wrong: Vec<String>,
     violations: Vec<Violation>,
 }
@@ -149,10 +164,28 @@ async fn order(restate: &Restate, nth: usize) -> Duration {
     longest
 }
 
-/// Runs threads on a cluster whose workers, and with `kills_nodes` also nodes, are killed, and checks their history.
-async fn prove(cluster: &mut Cluster, threads: usize, seed: u64, kills_nodes: bool) -> Report {
+/// The faults of a proof.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Faults {
+    KilledWorkers,
+    /// And killed workers.
+    KilledNodes,
+    /// And killed workers: a node goes on as the leader that it was.
+    PausedNodes,
+    /// One node is cut off from the others, once.
+    Partition,
+}
+
+/// Runs threads on a cluster with faults, and checks their history. The workers listen on `host`.
+pub(crate) async fn prove(
+    cluster: &mut Cluster,
+    host: &str,
+    threads: usize,
+    seed: u64,
+    faults: Faults,
+) -> Report {
     let folder = tempfile::tempdir().unwrap();
-    let address = format!("127.0.0.1:{}", free_ports::<1>()[0]);
+    let address = format!("{host}:{}", free_ports::<1>()[0]);
     let mut workers = Workers::start(folder.path(), address.clone());
     let restate = cluster.client();
     let until = Instant::now() + Duration::from_secs(30);
@@ -177,9 +210,9 @@ async fn prove(cluster: &mut Cluster, threads: usize, seed: u64, kills_nodes: bo
         is_done.store(true, Ordering::Relaxed);
         longest
     };
-    let faults = async {
+    let kills = async {
         let mut killed = 0;
-        while !is_done.load(Ordering::Relaxed) {
+        while faults != Faults::Partition && !is_done.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(rng.random_range(250..500))).await;
             let nth = rng.random_range(0..WORKERS);
             workers.kill(nth, Duration::from_millis(rng.random_range(20..100))).await;
@@ -189,7 +222,10 @@ async fn prove(cluster: &mut Cluster, threads: usize, seed: u64, kills_nodes: bo
     };
     let nodes = async {
         let mut killed = 0;
-        while kills_nodes && !is_done.load(Ordering::Relaxed) {
+        if faults == Faults::Partition {
+            partition::cut_and_heal(cluster).await;
+        }
+        while faults == Faults::KilledNodes && !is_done.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_secs(5)).await;
             let nth = killed % cluster.len();
             cluster.kill(nth);
@@ -197,9 +233,16 @@ async fn prove(cluster: &mut Cluster, threads: usize, seed: u64, kills_nodes: bo
             cluster.start_again(nth);
             killed += 1;
         }
+        while faults == Faults::PausedNodes && !is_done.load(Ordering::Relaxed) {
+            tokio::time::sleep(DOWN).await;
+            cluster.pause(killed % cluster.len(), true);
+            tokio::time::sleep(PAUSED).await;
+            cluster.pause(killed % cluster.len(), false);
+            killed += 1;
+        }
         killed
     };
-    let (longest, workers_killed, nodes_killed) = tokio::join!(work, faults, nodes);
+    let (longest, workers_killed, nodes_killed) = tokio::join!(work, kills, nodes);
     let store = restate.checkpointer().unwrap();
     let plain = graph(&Outside::Nowhere).with_checkpointer(store.clone());
     let (log, receipts) = expected(RUNS).await;
@@ -244,6 +287,10 @@ async fn prove(cluster: &mut Cluster, threads: usize, seed: u64, kills_nodes: bo
     }
     let chains = chains(&*store).await;
     report.violations = check(&operations, &chains);
+    report.replaced = check(&as_if_leased(&operations), &chains)
+        .iter()
+        .filter(|violation| matches!(violation, Violation::Fenced { .. }))
+        .count();
     if !report.violations.is_empty() {
         let kept = folder.keep();
         std::fs::write(kept.with_extension("chains"), format!("{chains:#?}")).unwrap();
@@ -252,12 +299,21 @@ async fn prove(cluster: &mut Cluster, threads: usize, seed: u64, kills_nodes: bo
     report
 }
 
+/// Returns the operations as if each attempt had received a lease at its begin.
+fn as_if_leased(operations: &[Operation]) -> Vec<Operation> {
+    let mut operations = operations.to_vec();
+    for lease in operations.iter_mut().filter(|operation| matches!(operation.what, What::Lease)) {
+        lease.ended = Some((lease.begun, Outcome::Done { head: 0 }));
+    }
+    operations
+}
+
 impl Report {
     #[track_caller]
-    fn check(&self, begun: Instant) {
+    pub(crate) fn check(&self, begun: Instant) {
         let repeated = self.executions - self.effects;
         println!(
-            "{} runs in {:.1} s: {} workers and {} nodes killed, {} of {} effects repeated, longest run {:.1} s, {} wrong, {} violations",
+            "{} runs in {:.1} s: {} workers and {} nodes killed, {} of {} effects repeated, longest run {:.1} s, {} attempts of replaced leaders, {} wrong, {} violations",
             self.runs,
             begun.elapsed().as_secs_f64(),
             self.workers_killed,
@@ -265,6 +321,7 @@ impl Report {
             repeated,
             self.effects,
             self.longest.as_secs_f64(),
+            self.replaced,
             self.wrong.len(),
             self.violations.len(),
         );
@@ -274,7 +331,7 @@ impl Report {
 }
 
 /// Returns the number in a variable, or a default.
-fn number(name: &str, default: u64) -> u64 {
+pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
 }
 
@@ -282,13 +339,23 @@ fn number(name: &str, default: u64) -> u64 {
 async fn runs_over_killed_workers_keep_every_promise() {
     let Some(mut cluster) = Cluster::start(1) else { return };
     let (threads, begun) = (number("SUPERSTEP_PROOF_RUNS", 16) as usize / RUNS, Instant::now());
-    let report = prove(&mut cluster, threads, number("SUPERSTEP_PROOF_SEED", 15), false).await;
+    let report =
+        prove(&mut cluster, LOCAL, threads, number("SUPERSTEP_PROOF_SEED", 15), Faults::KilledWorkers).await;
     report.check(begun);
     assert!(report.workers_killed > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_over_killed_nodes_keep_every_promise() {
+    over_nodes(Faults::KilledNodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_over_paused_nodes_keep_every_promise() {
+    over_nodes(Faults::PausedNodes).await;
+}
+
+async fn over_nodes(faults: Faults) {
     let nodes = number("SUPERSTEP_PROOF_NODES", 0) as usize;
     if nodes == 0 {
         // Three servers are too much beside the other tests; `just restate-proof` starts them.
@@ -296,5 +363,6 @@ async fn runs_over_killed_nodes_keep_every_promise() {
     }
     let Some(mut cluster) = Cluster::start(nodes) else { return };
     let (threads, begun) = (number("SUPERSTEP_PROOF_RUNS", 16) as usize / RUNS, Instant::now());
-    prove(&mut cluster, threads, number("SUPERSTEP_PROOF_SEED", 15), true).await.check(begun);
+    let seed = number("SUPERSTEP_PROOF_SEED", 15);
+    prove(&mut cluster, LOCAL, threads, seed, faults).await.check(begun);
 }

@@ -56,7 +56,7 @@ impl Environment {
             anthropic_base_url: text("ANTHROPIC_BASE_URL"),
             anthropic_key: text("ANTHROPIC_API_KEY").map(ApiKey::new),
             gemini_base_url: text("GEMINI_BASE_URL"),
-            gemini_key: text("GEMINI_API_KEY").map(ApiKey::new),
+            gemini_key: text("GEMINI_API_KEY").or_else(|| text("GOOGLE_API_KEY")).map(ApiKey::new),
             servers: env::var("SUPERSTEP_LOCAL_SERVERS").ok(),
             models: model_table::table()?,
         })

@@ -11,8 +11,8 @@ use serde::{
 };
 use serde_json::Value;
 use superstep::llm::{
-    AnthropicConfig, AnthropicModel, ApiKey, CacheTime, ChatModel, Named, OpenAiConfig, OpenAiModel,
-    ResponsesConfig, ResponsesModel, Thinking, Timeouts,
+    AnthropicConfig, AnthropicModel, ApiKey, CacheTime, ChatModel, GeminiConfig, GeminiModel, Named,
+    OpenAiConfig, OpenAiModel, ResponsesConfig, ResponsesModel, Thinking, Timeouts,
     limits::AnswerLimits,
     media::Accepts,
     models::{ModelInfo, ModelTable, Prices},
@@ -64,6 +64,7 @@ pub struct Profile {
     done_finishes: bool,
     alternates: bool,
     lists_called_tools: bool,
+    no_stream_options: bool,
     accepts: Vec<MediaKind>,
     output_limit: OutputLimit,
     timeouts: Timeouts,
@@ -155,9 +156,10 @@ impl Profile {
         let (wire, at_provider) = Wire::split(model);
         self.check_fields(wire)?;
         let asked: Arc<dyn ChatModel> = match wire {
-            Wire::Chat | Wire::Gemini => self.chat(at_provider, base_url, key, text_calls, models)?,
+            Wire::Chat => self.chat(at_provider, base_url, key, text_calls, models)?,
             Wire::Responses => Arc::new(self.responses(at_provider, base_url, key, models)?),
             Wire::Anthropic => Arc::new(self.anthropic(at_provider, base_url, key, models)?),
+            Wire::Gemini => Arc::new(self.gemini(at_provider, base_url, key, models)?),
         };
         let name = self.name.as_deref().unwrap_or(model);
         Ok(if name == asked.name() { asked } else { Arc::new(Named::new(name, asked)) })
@@ -165,10 +167,10 @@ impl Profile {
 
     /// Refuses settings that a protocol does not have.
     fn check_fields(&self, wire: Wire) -> Result<(), SessionError> {
-        let is_native = matches!(wire, Wire::Responses | Wire::Anthropic);
+        let is_native = wire != Wire::Chat;
         for (field, is_set, has_it) in [
             ("effort", self.effort.is_some(), is_native),
-            ("thinking", self.thinking.is_some(), wire == Wire::Anthropic),
+            ("thinking", self.thinking.is_some(), matches!(wire, Wire::Anthropic | Wire::Gemini)),
             ("cache", self.cache.is_some(), wire == Wire::Anthropic),
         ] {
             if is_set && !has_it {
@@ -210,6 +212,35 @@ impl Profile {
         AnthropicModel::new(config).map_err(|error| SessionError::caused(ErrorKind::Invalid, &error))
     }
 
+    fn gemini(
+        &self,
+        model: &str,
+        base_url: &str,
+        key: ApiKey,
+        models: Arc<ModelTable>,
+    ) -> Result<GeminiModel, SessionError> {
+        let config = GeminiConfig::new(base_url, key, model);
+        let thinking_budget = match self.thinking {
+            None | Some(Thinking::Auto) => None,
+            Some(Thinking::Off) => Some(0),
+            Some(Thinking::Adaptive) => Some(-1),
+            Some(Thinking::Budget(tokens)) => Some(i32::try_from(tokens).unwrap_or(i32::MAX)),
+        };
+        let config = GeminiConfig {
+            effort: self.effort.clone(),
+            thinking_budget,
+            temperature: self.temperature(),
+            max_tokens: self.max_tokens,
+            accepts: if self.accepts.is_empty() { config.accepts } else { self.accepts() },
+            extra: self.extra.clone(),
+            timeouts: self.timeouts,
+            limits: self.limits,
+            models,
+            ..config
+        };
+        GeminiModel::new(config).map_err(|error| SessionError::caused(ErrorKind::Invalid, &error))
+    }
+
     fn responses(
         &self,
         model: &str,
@@ -249,6 +280,7 @@ impl Profile {
             done_finishes: self.done_finishes,
             alternates: self.alternates,
             lists_called_tools: self.lists_called_tools,
+            no_stream_options: self.no_stream_options,
             accepts: self.accepts(),
             output_limit: self.output_limit,
             temperature: self.temperature(),

@@ -10,7 +10,7 @@ pub enum Wire {
     Responses,
     /// The Messages API of Anthropic.
     Anthropic,
-    /// The chat completions of Gemini.
+    /// The API of Gemini.
     Gemini,
 }
 
@@ -42,7 +42,7 @@ impl Wire {
         match self {
             Self::Chat | Self::Responses => "https://api.openai.com/v1",
             Self::Anthropic => "https://api.anthropic.com",
-            Self::Gemini => "https://generativelanguage.googleapis.com/v1beta/openai",
+            Self::Gemini => "https://generativelanguage.googleapis.com",
         }
     }
 

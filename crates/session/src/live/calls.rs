@@ -25,7 +25,7 @@ pub struct CallView {
     pub title: String,
     /// The arguments.
     pub args: Value,
-    /// How far the call is.
+    /// The progress of the call.
     pub status: CallStatus,
     /// The text for the model, once the call is answered.
     pub result: Option<String>,
@@ -72,18 +72,18 @@ fn title(tool: &str, args: &Value) -> String {
 pub struct PlanItem {
     /// The text, on one line.
     pub text: String,
-    /// How far it is.
+    /// The progress.
     pub status: PlanStatus,
 }
 
 /// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanStatus {
-    /// It is to be done.
+    /// Not begun.
     Pending,
-    /// It is being done.
+    /// Begun.
     InProgress,
-    /// It is done.
+    /// Ended.
     Done,
 }
 

@@ -87,7 +87,7 @@ pub enum SessionEvent {
     },
     /// The messages that wait for the end of the turn, all of them.
     Queue(Vec<Queued>),
-    /// Something to know beside the conversation.
+    /// A fact beside the conversation.
     Notice(Notice),
     /// The size of the last request and the tokens of the turn so far.
     Usage(UsageView),
@@ -151,7 +151,7 @@ pub enum AnsweredBy {
 /// The weight of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Nothing is wrong.
+    /// A fact without a problem.
     Info,
     /// Something failed or is missing.
     Warning,

@@ -21,5 +21,5 @@ pub use self::{
     mode::Mode,
     notices::{Notice, notice},
     session::{Change, Head, OnBusy, Prompt, Question, Session, SettingsView},
-    sessions::{NewSession, SessionInfo, Sessions},
+    sessions::{NewSession, SessionInfo, Sessions, title},
 };

@@ -1,4 +1,4 @@
-//! What to know about a turn beside its conversation.
+//! Notices: facts about a turn beside its conversation.
 //!
 //! Start at [`notice`].
 
@@ -11,7 +11,7 @@ use crate::{
     text::{count, printable_line},
 };
 
-/// Something to know about a turn.
+/// A fact about a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// The weight.
@@ -20,7 +20,7 @@ pub struct Notice {
     pub code: &'static str,
     /// The text, of printable characters.
     pub text: String,
-    /// It is about the call before it.
+    /// `true` if the call before it is meant.
     pub of_call: bool,
 }
 

@@ -15,6 +15,7 @@ use superstep::{
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use crate::{
     config::{location::Location, model::known_models, settings::Given},
@@ -38,9 +39,9 @@ pub struct Prompt {
     pub text: String,
     /// The checkpoint to continue from; `None` for the newest one.
     pub from: Option<CheckpointId>,
-    /// What happens to an unfinished turn.
+    /// The fate of an unfinished turn.
     pub on_unfinished: OnUnfinished,
-    /// What happens to a thread that exists.
+    /// The reaction to a thread that exists.
     pub on_existing: OnExisting,
 }
 
@@ -56,14 +57,14 @@ impl Prompt {
     }
 }
 
-/// What a prompt does if a turn is under way.
+/// The effect of a prompt while a turn is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnBusy {
-    /// It is an error.
+    /// Fails.
     Refuse,
-    /// It begins a turn after the present one, and those that wait.
+    /// Begins a turn after the present one, and those that wait.
     Queue,
-    /// It cancels the present turn, and begins the next one.
+    /// Cancels the present turn, and begins the next one.
     Replace,
 }
 
@@ -121,6 +122,7 @@ pub(super) struct Shared {
     pub(super) servers: Arc<mcp::Pool>,
     pub(super) log: EventLog,
     pub(super) trust: bool,
+    pub(super) is_quiet: bool,
     pub(super) raw_events: bool,
     /// A change also decides open questions.
     pub(super) mode: watch::Sender<Mode>,
@@ -190,7 +192,7 @@ impl Session {
         given: Given,
         new: NewSession,
     ) -> Self {
-        let NewSession { mode, servers, trust, raw_events } = new;
+        let NewSession { mode, servers, trust, is_quiet, raw_events } = new;
         let given = Given { servers, ..given };
         let state = State {
             given,
@@ -209,6 +211,7 @@ impl Session {
             servers: Arc::default(),
             log: EventLog::new(if raw_events { MAX_RAW_BYTES } else { MAX_BYTES }),
             trust,
+            is_quiet,
             raw_events,
             mode: watch::Sender::new(mode),
             state: Mutex::new(state),
@@ -240,8 +243,8 @@ impl Session {
         self.begin(Input::Prompt(prompt), busy)
     }
 
-    /// Continues an unfinished turn, from a checkpoint or the newest one. Calls that wait and are not decided by `answers` are asked
-    /// about again. A finished thread only ends again.
+    /// Continues an unfinished turn, from a checkpoint or the newest one. Questions about calls that wait are
+    /// repeated, except those that `answers` decides. A finished thread only ends again.
     ///
     /// # Errors
     /// A turn is under way, or the session is closed.
@@ -261,7 +264,8 @@ impl Session {
             (None, _) => {
                 state.running = Some(Running::of(&mut job));
                 drop(state);
-                self.0.tasks.spawn(turn::turns(self.0.clone(), job));
+                // The spans of a turn are parts of the trace that began it.
+                self.0.tasks.spawn(turn::turns(self.0.clone(), job).in_current_span());
             }
             (Some(_), OnBusy::Refuse) => {
                 state.last -= 1;
@@ -289,7 +293,7 @@ impl Session {
     /// Sends a message into the running turn, which has it before its next call of the model. Returns its number.
     ///
     /// # Errors
-    /// No turn is under way: begin one with the message.
+    /// If no turn is under way: begin one with the message.
     pub async fn steer(&self, text: &str) -> Result<u64, SessionError> {
         match steer(&self.0.graph_thread()?, text).await {
             Ok(number) => Ok(number),
@@ -336,7 +340,7 @@ impl Session {
     /// Decides calls that wait. The turn continues when all are decided.
     ///
     /// # Errors
-    /// No such question is open. The others are decided.
+    /// A question is not open. The others are decided.
     pub fn answer(&self, answers: impl IntoIterator<Item = (String, Approval)>) -> Result<(), SessionError> {
         let state = self.0.state();
         let mut unknown = Vec::new();
@@ -413,7 +417,7 @@ impl Session {
     /// Returns the state of the thread; `None` before its first turn.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The thread cannot be read.
     pub async fn state(&self) -> Result<Option<Arc<AgentState>>, SessionError> {
         let state = self.0.graph_thread()?.state().await?;
         Ok(state.exists().then(|| Arc::new(state.values)))
@@ -422,7 +426,7 @@ impl Session {
     /// Returns the stored conversation: messages, and each call once, with its result.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The thread cannot be read.
     pub async fn transcript(&self) -> Result<Vec<SessionEvent>, SessionError> {
         let Some(stored) = self.state().await? else { return Ok(Vec::new()) };
         let mut calls = Calls::default();
@@ -448,7 +452,7 @@ impl Session {
     /// Returns the checkpoint with the message that began the last turn.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The thread cannot be read.
     pub async fn last_turn(&self) -> Result<Option<CheckpointId>, SessionError> {
         let newest = History { limit: Some(1), source: Some(Source::Input), ..History::default() };
         Ok(self.0.store.history(&self.0.thread, newest).await?.first().map(|meta| meta.id))

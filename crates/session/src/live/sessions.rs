@@ -22,10 +22,10 @@ use crate::{
     config::{
         location::Location,
         names::DbName,
-        settings::Given,
+        settings::{Given, StoredSettings},
         trust::{Created, Decided},
     },
-    error::SessionError,
+    error::{ErrorKind, SessionError},
     live::{mode::Mode, session::Session},
     text::brief,
     turn::{dream_thread, randomness::fresh_thread, stored_graph::graph, threads},
@@ -45,7 +45,7 @@ struct Shared {
     live: Mutex<HashMap<ThreadId, Session>>,
 }
 
-/// What a shell gives a session.
+/// The settings that a shell gives a session.
 #[derive(Clone, Debug, Default)]
 pub struct NewSession {
     /// The mode.
@@ -54,6 +54,8 @@ pub struct NewSession {
     pub servers: BTreeMap<String, McpConfig>,
     /// Accepts a thread that was set back since the user's last run.
     pub trust: bool,
+    /// Emits no hints, which a later shell then shows.
+    pub is_quiet: bool,
     /// Emits the events of the agent as they are, in place of messages, calls, files and notices.
     pub raw_events: bool,
 }
@@ -69,6 +71,12 @@ pub struct SessionInfo {
     pub title: Option<String>,
     /// The time of its newest checkpoint, or of its creation, in UTC milliseconds.
     pub updated_ms: i64,
+}
+
+/// A session without its title, and the database of its thread, if that has a turn.
+struct Found {
+    info: SessionInfo,
+    store: Option<Arc<dyn Checkpointer>>,
 }
 
 impl Sessions {
@@ -161,8 +169,10 @@ impl Sessions {
                 None => false,
             };
         if !is_known {
-            decided
-                .record_session(Created { at_ms: SystemClock.now_ms(), cwd: location.cwd().to_owned() })?;
+            // A record belongs to a database that exists.
+            drop(location.open()?);
+            let created = Created { at_ms: SystemClock.now_ms(), cwd: location.cwd().to_owned() };
+            location.decided(thread)?.record_session(created)?;
         }
         self.open(folder, thread, new).await
     }
@@ -184,61 +194,98 @@ impl Sessions {
         self.all().get(thread).cloned()
     }
 
-    /// Lists the sessions of a folder, the newest first: threads of the agent, and sessions without a turn. Threads that cannot be
-    /// read are left out.
+    /// Lists sessions, the newest first: threads of the agent, and sessions without a turn, of a folder, or of all folders that the
+    /// user used on this machine. Returns up to `limit` of them after the first `skip`, and whether there are more. Threads that
+    /// cannot be read are left out.
     ///
     /// # Errors
     /// The folder or its database cannot be used.
-    pub async fn list(&self, folder: &Path) -> Result<Vec<SessionInfo>, SessionError> {
-        let location = self.location(folder)?;
-        let mut found = Vec::new();
-        if let Some(store) = location.find()? {
-            let agent = graph()?.with_checkpointer(store.clone());
-            for thread in store.names().await? {
-                if Dreams::is_thread(&thread) {
-                    continue;
+    pub async fn list(
+        &self,
+        folder: Option<&Path>,
+        skip: usize,
+        limit: usize,
+    ) -> Result<(Vec<SessionInfo>, bool), SessionError> {
+        let mut found = self.find(folder).await?;
+        let has_more = found.len() > skip.saturating_add(limit);
+        let mut page = Vec::new();
+        for Found { mut info, store } in found.drain(..).skip(skip).take(limit) {
+            if let Some(store) = store {
+                let state = graph()?.with_checkpointer(store).thread(&info.thread).state().await;
+                info.title = state.ok().and_then(|state| title(&state.values));
+            }
+            page.push(info);
+        }
+        Ok((page, has_more))
+    }
+
+    /// Finds sessions, the newest first, without their titles.
+    async fn find(&self, folder: Option<&Path>) -> Result<Vec<Found>, SessionError> {
+        let mut found = match folder {
+            Some(folder) => self.find_in(folder).await?,
+            None => {
+                let mut all = Vec::new();
+                for folder in Decided::folders_of_all() {
+                    // A folder that is gone, or whose database cannot be read, does not hide the others.
+                    match self.find_in(&folder).await {
+                        Ok(sessions) => all.extend(sessions),
+                        Err(error) => {
+                            tracing::warn!(folder = %folder.display(), error = error.message, "not listed");
+                        }
+                    }
                 }
-                // A thread of another graph, or a damaged one, is not a session.
-                let Ok(state) = agent.thread(&thread).state().await else { continue };
-                let folder = match location.remembered(&*store, &thread, None).await {
-                    Ok((remembered, _)) => match remembered.cwd.filter(|_| location.has_own_db()) {
-                        Some(cwd) => cwd.into(),
-                        None => location.cwd().to_owned(),
-                    },
-                    Err(_) => continue,
-                };
-                let updated_ms = state.checkpoint.as_ref().map_or(0, |head| head.created_ms);
-                let title = title(&state.values);
-                found.push(SessionInfo { thread, folder, title, updated_ms });
+                all
             }
-        }
-        for (thread, created) in Decided::sessions(location.db())? {
-            if !found.iter().any(|info| info.thread == thread) {
-                let Created { at_ms, cwd } = created;
-                found.push(SessionInfo { thread, folder: cwd, title: None, updated_ms: at_ms });
-            }
-        }
-        if location.has_own_db() {
-            found.retain(|info| info.folder == location.cwd());
-        }
-        newest_first(&mut found);
+        };
+        found.sort_by(|Found { info: one, .. }, Found { info: other, .. }| {
+            (other.updated_ms, &other.thread).cmp(&(one.updated_ms, &one.thread))
+        });
         Ok(found)
     }
 
-    /// Lists the sessions of all folders that the user used on this machine, or of the named database, like [`list`](Self::list).
+    /// Returns the newest thread of a folder that has a turn.
     ///
     /// # Errors
-    /// The state folder, or the named database, cannot be read.
-    pub async fn list_all(&self) -> Result<Vec<SessionInfo>, SessionError> {
-        let mut found = Vec::new();
-        for folder in Decided::folders_of_all() {
-            // A folder that is gone, or whose database cannot be read, does not hide the others.
-            match self.list(&folder).await {
-                Ok(sessions) => found.extend(sessions),
-                Err(error) => tracing::warn!(folder = %folder.display(), error = error.message, "not listed"),
+    /// There is none, or those of [`list`](Self::list).
+    pub async fn newest(&self, folder: &Path) -> Result<ThreadId, SessionError> {
+        let newest = self.find(Some(folder)).await?.into_iter().find(|found| found.store.is_some());
+        newest.map(|found| found.info.thread).ok_or_else(|| {
+            let what = format!("`{}` has no thread to continue", folder.display());
+            SessionError::new(ErrorKind::Unknown, what)
+        })
+    }
+
+    async fn find_in(&self, folder: &Path) -> Result<Vec<Found>, SessionError> {
+        let location = self.location(folder)?;
+        let (mut found, agent) = (Vec::new(), graph()?);
+        if let Some(store) = location.find()? {
+            for (thread, head) in threads::heads(&*store).await? {
+                let Ok(head) = head else { continue };
+                let is_other = head.graph().is_some_and(|owner| owner.name != agent.name());
+                if is_other || Dreams::is_thread(&thread) {
+                    continue;
+                }
+                let folder = match location.has_own_db() {
+                    false => location.cwd().to_owned(),
+                    true => match location.remembered(&*store, &thread, None).await {
+                        Ok((StoredSettings { cwd: Some(cwd), .. }, _)) => cwd.into(),
+                        _ => continue,
+                    },
+                };
+                let info = SessionInfo { thread, folder, title: None, updated_ms: head.created_ms };
+                found.push(Found { info, store: Some(store.clone()) });
             }
         }
-        newest_first(&mut found);
+        for (thread, created) in Decided::sessions(location.db())? {
+            if !found.iter().any(|Found { info, .. }| info.thread == thread) {
+                let info =
+                    SessionInfo { thread, folder: created.cwd, title: None, updated_ms: created.at_ms };
+                found.push(Found { info, store: None });
+            }
+        }
+        if location.has_own_db() {
+            found.retain(|Found { info, .. }| info.folder == location.cwd());
+        }
         Ok(found)
     }
 
@@ -247,9 +294,8 @@ impl Sessions {
     /// # Errors
     /// Several folders have such a thread.
     pub async fn delete_anywhere(&self, thread: &ThreadId) -> Result<(), SessionError> {
-        let found: Vec<_> =
-            self.list_all().await?.into_iter().filter(|info| info.thread == *thread).collect();
-        match &found[..] {
+        let found = self.find(None).await?.into_iter().map(|found| found.info);
+        match &found.filter(|info| info.thread == *thread).collect::<Vec<_>>()[..] {
             [] => Ok(()),
             [info] => self.delete(&info.folder, thread).await.map(drop),
             _ => Err(SessionError::usage(format!(
@@ -321,12 +367,8 @@ impl Sessions {
     }
 }
 
-fn newest_first(sessions: &mut [SessionInfo]) {
-    sessions.sort_by(|one, other| (other.updated_ms, &other.thread).cmp(&(one.updated_ms, &one.thread)));
-}
-
-/// Returns the first line of the first message of the user.
-pub(super) fn title(state: &AgentState) -> Option<String> {
+/// Returns the title of a thread: the first line of its first message of the user.
+pub fn title(state: &AgentState) -> Option<String> {
     let first = state.messages.iter().find(|message| message.role == Role::User && !message.synthetic)?;
     Some(brief(first.content.trim(), MAX_TITLE))
 }

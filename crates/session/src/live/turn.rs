@@ -52,7 +52,10 @@ pub(super) async fn turns(session: Arc<Shared>, job: Job) {
                 "the turn failed by a fault of the program; see its log",
             ))
         });
-        session.location.anchor(&*session.store, &session.thread, &result).await;
+        // A thread that was refused stays refused.
+        if setup.is_some() {
+            session.location.anchor(&*session.store, &session.thread, &result).await;
+        }
         for call in projection.calls.fail_open("the turn has ended") {
             // A call that waits still does.
             if !matches!(&result, Ok(ended) if ended.outcome == AgentOutcome::AwaitingApproval) {
@@ -101,7 +104,8 @@ async fn run(
     let setup = used.insert(setup?);
     session.repeat_flags(&setup.choice.repeated_flags);
     // Nothing to note makes a later note a new one.
-    if notes::is_new(&["model"], setup.choice.note.as_deref())
+    if !session.is_quiet
+        && notes::is_new(&["model"], setup.choice.note.as_deref())
         && let Some(text) = &setup.choice.note
     {
         session.log.push(SessionEvent::Notice(Notice::new(Level::Info, HINT, text)));
@@ -192,7 +196,7 @@ fn streaming(session: &Shared) -> Streaming {
 
 /// Shows notes that no earlier turn or command showed.
 fn show_new(session: &Shared, notes: &[Note]) {
-    for note in notes.iter().filter(|note| note.is_new(false)) {
+    for note in notes.iter().filter(|note| note.is_new(session.is_quiet)) {
         let code = if note.is_hint() { HINT } else { NOTE };
         session.log.push(SessionEvent::Notice(Notice::new(Level::Info, code, &*note.text)));
     }

@@ -15,4 +15,5 @@ pub mod snapshots;
 pub mod stored_graph;
 pub mod threads;
 pub mod tools;
+pub mod usage;
 pub mod waiting;

@@ -1,14 +1,46 @@
 //! Whole threads with what belongs to them: decisions and stored files.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
-use superstep::{Checkpointer, ThreadId};
+use superstep::{
+    Checkpointer, History, ThreadId,
+    checkpoint::{CheckpointError, CheckpointMeta},
+};
 
 use crate::{
-    config::{location::Location, notes::Note},
+    config::{
+        location::{Location, is_unreadable},
+        notes::Note,
+    },
     error::SessionError,
     turn::{results, snapshots, stored_graph::graph},
 };
+
+/// Returns the threads with their heads, the newest first, and those that cannot be read last.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn heads(
+    store: &dyn Checkpointer,
+) -> Result<Vec<(ThreadId, Result<CheckpointMeta, CheckpointError>)>, SessionError> {
+    match store.threads().await {
+        Ok(heads) => Ok(heads.into_iter().map(|(thread, head)| (thread, Ok(head))).collect()),
+        // One of them cannot be read. The others are read one by one.
+        Err(error) if is_unreadable(&error) => {
+            let mut heads = Vec::new();
+            for thread in store.names().await? {
+                match store.history(&thread, History { limit: Some(1), ..History::default() }).await {
+                    Ok(head) => heads.extend(head.into_iter().map(|head| (thread.clone(), Ok(head)))),
+                    Err(error) if is_unreadable(&error) => heads.push((thread, Err(error))),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            heads.sort_by_key(|(_, head)| Reverse(head.as_ref().map_or(i64::MIN, |head| head.created_ms)));
+            Ok(heads)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
 
 /// Copies a thread, the decisions about it and its stored files. Returns notes for the user.
 ///

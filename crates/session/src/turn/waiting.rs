@@ -70,8 +70,20 @@ impl Waiting {
 
     /// Returns the question, truncated if long, and the problem with the previous answer.
     pub fn question(&self) -> String {
-        let mut text = exact(self.first_lines());
-        let more = self.request.question.len() - self.first_lines().len();
+        self.question_up_to(MAX_LINES, MAX_BYTES)
+    }
+
+    /// Returns the arguments that [`question`](Self::question) omits or shows ambiguously; `None` if it shows
+    /// all of them.
+    pub fn hidden(&self) -> Option<String> {
+        self.hidden_beyond(MAX_LINES, MAX_BYTES)
+    }
+
+    /// Returns what [`question`](Self::question) does, with other limits.
+    pub fn question_up_to(&self, lines: usize, bytes: usize) -> String {
+        let shown = self.first_lines(lines, bytes);
+        let mut text = exact(shown);
+        let more = self.request.question.len() - shown.len();
         if more > 0 {
             text.push_str(&format!("\n… [{more} more bytes]"));
         }
@@ -82,16 +94,15 @@ impl Waiting {
     }
 
     /// Returns the part of the question that is shown first.
-    fn first_lines(&self) -> &str {
+    fn first_lines(&self, lines: usize, bytes: usize) -> &str {
         let question = self.request.question.as_str();
-        let lines = question.match_indices('\n').nth(MAX_LINES - 1).map_or(question.len(), |(at, _)| at);
-        &question[..question.floor_char_boundary(lines.min(MAX_BYTES))]
+        let lines = question.match_indices('\n').nth(lines - 1).map_or(question.len(), |(at, _)| at);
+        &question[..question.floor_char_boundary(lines.min(bytes))]
     }
 
-    /// Returns the arguments that [`question`](Self::question) omits or shows ambiguously; `None` if it shows
-    /// all of them.
-    pub fn hidden(&self) -> Option<String> {
-        let shown = self.first_lines();
+    /// Returns what [`hidden`](Self::hidden) does for [`question_up_to`](Self::question_up_to).
+    pub fn hidden_beyond(&self, lines: usize, bytes: usize) -> Option<String> {
+        let shown = self.first_lines(lines, bytes);
         let HiddenArguments { hidden, words } =
             shown::unseen(&printable(shown), self.request.args.as_object());
         let hidden = hidden.into_iter().map(|(name, value)| match value {

@@ -141,6 +141,8 @@ fn outcome<T>(result: &Result<T, CheckpointError>, head: impl FnOnce(&T) -> u64)
 pub struct Journaled {
     pub store: Arc<dyn Checkpointer>,
     pub journal: Arc<Journal>,
+    /// Leases are no requests: a lease is received with the answer to the first request under it.
+    pub leases_by_request: bool,
 }
 
 /// Removes a lease from those of the process when it is released.
@@ -192,7 +194,11 @@ impl Wrapper for Journaled {
         self.journal.begin(number, &thread, Some(name.clone()), What::Lease);
         let request = self.store.lease(&thread);
         Box::pin(async move {
-            let result = request.await;
+            let mut result = request.await;
+            if self.leases_by_request && result.is_ok() {
+                let loaded = self.store.load(&thread, None).await;
+                result = result.and_then(|lease| loaded.map(|_| lease));
+            }
             self.journal.end(number, outcome(&result, |_| 0));
             let lease = result?;
             lock(&self.journal.leases).insert(thread.clone(), name);

@@ -62,6 +62,9 @@ pub(super) fn check(rules: &Rules, body: &Value, found: &mut Problems) {
     if fields.contains_key("stream_options") && body["stream"] != true {
         found.add("stream_options", "is for streams only");
     }
+    if rules.no_stream_options && fields.contains_key("stream_options") {
+        found.add("stream_options", "is not supported");
+    }
     for (at, message) in array(body, "messages").iter().enumerate() {
         self::message(rules, &format!("messages[{at}]"), message, found);
     }

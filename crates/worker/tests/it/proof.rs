@@ -85,6 +85,7 @@ async fn the_worker() {
     let store = Journaled {
         store: Arc::new(PostgresCheckpointer::open(options.clone()).unwrap()),
         journal: journal.clone(),
+        leases_by_request: false,
     };
     let graph = graph(&Outside::Journal(journal)).with_checkpointer(Wrapped(store));
     let jobs = Jobs::open(options).await.unwrap();
@@ -327,7 +328,7 @@ async fn a_late_owner(server: &Server, has_no_fence: bool) -> Vec<Violation> {
             Arc::new(PostgresCheckpointer::open(options.clone()).unwrap()),
             Journal::create(folder.path(), name),
         );
-        Wrapped(Journaled { store, journal })
+        Wrapped(Journaled { store, journal, leases_by_request: false })
     };
     let (one, other) = (open(&late, "one"), open(&direct, "other"));
     for name in ["commit", "record"] {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Assembler, Message};
+use crate::{Assembler, Message, ModelErrorKind};
 
 fn reader() -> Reader {
     Reader::new("http://h".into(), "m".into(), "p".into())
@@ -201,16 +201,4 @@ fn a_paused_answer_is_continued_under_further_items() {
     deltas.iter().for_each(|delta| answer.push(delta));
     let response = answer.finish().unwrap();
     assert_eq!((items(&response.message).len(), response.usage.unwrap().output_tokens), (2, 14));
-}
-
-#[test]
-fn halves_of_characters_are_replaced_in_escapes_only() {
-    for (json, whole) in [
-        (r#""\ud83d\ude00""#, r#""\ud83d\ude00""#),
-        (r#""\ud83d""#, "\"\u{fffd}\""),
-        (r#""a\ude00\n\\ud83d\u00e9""#, "\"a\u{fffd}\\n\\\\ud83d\\u00e9\""),
-        (r#""\"#, r#""\"#),
-    ] {
-        assert_eq!(without_halves(json), whole);
-    }
 }

@@ -30,13 +30,15 @@ pub(super) struct Conversation<'a> {
     hash: u64,
     /// The hash of the last reasoning.
     thought: Option<u64>,
+    /// System messages have a role of their own in the conversation.
+    mid_system: bool,
 }
 
 impl<'a> Conversation<'a> {
-    pub(super) fn new(system: &[Block], tools: u64) -> Self {
+    pub(super) fn new(system: &[Block], tools: u64, mid_system: bool) -> Self {
         let system = system.iter().flat_map(|block| block.hash.to_le_bytes());
         let hash = fnv(system.chain(tools.to_le_bytes()));
-        Self { turns: Vec::new(), hash, thought: None }
+        Self { turns: Vec::new(), hash, thought: None, mid_system }
     }
 
     /// Returns the hash of everything so far: 16 digits of the blocks, and 16 of the last reasoning.
@@ -58,7 +60,12 @@ impl<'a> Conversation<'a> {
     /// Adds the blocks of a message, with or without its reasoning.
     pub(super) fn add(&mut self, role: Role, blocks: &'a [Block], with_thinking: bool) {
         let sent = blocks.iter().filter(|block| with_thinking || !block.is_thinking);
-        let role_sent = if role == Role::Assistant { Role::Assistant } else { Role::User };
+        let role_sent = match role {
+            Role::Assistant => Role::Assistant,
+            // The first message is the user's.
+            Role::System if self.mid_system && !self.turns.is_empty() => Role::System,
+            Role::System | Role::User | Role::Tool => Role::User,
+        };
         for block in sent {
             if self.turns.is_empty() && role_sent == Role::Assistant {
                 self.push(Role::User, Cow::Owned(Block::text("(earlier messages are left out)").json), false);
@@ -66,7 +73,11 @@ impl<'a> Conversation<'a> {
             if block.is_thinking {
                 self.thought = Some(block.hash);
             } else {
-                let role = [u8::from(role_sent == Role::Assistant)];
+                let role = match role_sent {
+                    Role::Assistant => [1],
+                    Role::System => [2],
+                    Role::User | Role::Tool => [0],
+                };
                 self.hash =
                     fnv(self.hash.to_le_bytes().into_iter().chain(role).chain(block.hash.to_le_bytes()));
             }
@@ -90,7 +101,7 @@ impl<'a> Conversation<'a> {
 
     /// Returns the turns. The last one is the user's, or the paused answer that the server continues.
     pub(super) fn end(mut self, paused: &[Box<RawValue>]) -> Vec<Turn<'a>> {
-        if self.turns.last().is_none_or(|last| last.role == Role::Assistant) {
+        if self.turns.last().is_none_or(|last| last.role != Role::User) {
             let text = if self.turns.is_empty() { "(empty)" } else { "(continue)" };
             self.push(Role::User, Cow::Owned(Block::text(text).json), false);
         }

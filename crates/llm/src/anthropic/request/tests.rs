@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{ToolCall, messages::origin::OriginItem, models::ModelTable};
+use crate::{Message, ToolCall, messages::origin::OriginItem, models::ModelTable};
 
 const SERVER: &str = "http://h";
 
@@ -211,4 +211,37 @@ fn the_conversation_begins_and_ends_with_the_user() {
         ["(earlier messages are left out)", "a", "(continue)"]
     );
     assert_eq!(texts(vec![Message::user("u"), Message::assistant(" "), Message::system("later")]), ["u"]);
+}
+
+#[test]
+fn a_later_system_message_has_its_own_role_where_the_model_accepts_it() {
+    let called = Message::assistant("").with_tool_calls([ToolCall::new("a", "add", "{}")]);
+    let messages = vec![
+        Message::user("u"),
+        called,
+        Message::tool("a", "1"),
+        Message::system("Be brief."),
+        Message::user("v"),
+    ];
+    let mut request = Request::new([Message::system("s")]);
+    request.messages.extend(messages);
+    let roles = |model: &str| {
+        let config = AnthropicConfig { model: model.into(), ..config() };
+        let sent = body(&config, &request)["messages"].clone();
+        sent.as_array()
+            .unwrap()
+            .iter()
+            .map(|turn| turn["role"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(roles("claude-opus-5-5"), ["user", "assistant", "user", "system", "user"]);
+    assert_eq!(roles("m"), ["user", "assistant", "user"]);
+    // The last message is the user's.
+    request.messages.pop();
+    let config = AnthropicConfig { model: "claude-opus-5-5".into(), ..config() };
+    let last = &body(&config, &request)["messages"][4];
+    assert_eq!(
+        (last["role"].as_str(), last["content"][0]["text"].as_str()),
+        (Some("user"), Some("(continue)"))
+    );
 }

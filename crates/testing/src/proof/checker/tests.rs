@@ -154,6 +154,9 @@ fn a_write_after_another_lease_was_received_is_found() {
             assert_found(&fair, chain(writers), &[]);
         }
     }
+    // A process whose lease was never answered has replaced no other.
+    let begun = Operation { ended: None, ..leased("B", 10, 11) };
+    assert_found(&[leased("A", 0, 1), begun, commit("A", "a1", 20, 21, head(1))], chain(&["a1"]), &[]);
     let unleased = Operation { lease: None, ..commit("A", "a1", 2, 3, head(1)) };
     assert_found(&[unleased], chain(&["a1"]), &[Violation::Unleased { thread: t() }]);
 }

@@ -1,0 +1,124 @@
+//! The commands of the chat.
+//!
+//! Start at [`Command`].
+
+use superstep::CheckpointId;
+use superstep_session::live::{Mode, TurnId};
+
+/// The commands with their arguments and descriptions, as `/help` and the menu list them.
+pub(super) const COMMANDS: [(&str, &str, &str); 12] = [
+    ("/help", "", "the commands and keys"),
+    ("/new", "", "a new thread"),
+    ("/threads", "[THREAD]", "the threads of the folder, or open one"),
+    ("/history", "", "the turns of the thread, each with its checkpoint"),
+    ("/fork", "[N]", "a copy of the thread, at a checkpoint; this one stays"),
+    ("/continue", "", "continue the unfinished turn"),
+    ("/undo", "", "restore the files that the last turn changed"),
+    ("/mode", "[NAME]", "ask, accept-edits, read-only or auto"),
+    ("/model", "[NAME]", "the model of the next turn"),
+    ("/queue", "[N]", "the queued messages, or remove one"),
+    ("/usage", "", "the tokens, messages and settings of the thread"),
+    ("/quit", "", "end the chat"),
+];
+
+/// A command of the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Help,
+    New,
+    Threads(Option<String>),
+    History,
+    Fork(Option<CheckpointId>),
+    Continue,
+    Undo,
+    Mode(Option<Mode>),
+    Model(Option<String>),
+    Queue(Option<TurnId>),
+    Usage,
+    Quit,
+}
+
+impl Command {
+    /// Parses a message that is a command; `None` if it is a message. A path, such as `/etc/hosts`, is not a command.
+    pub(super) fn parse(text: &str) -> Option<Result<Self, String>> {
+        let text = text.trim();
+        let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        if !name.starts_with('/') || name[1..].contains('/') || text.contains('\n') {
+            return None;
+        }
+        let rest = Some(rest.trim()).filter(|rest| !rest.is_empty());
+        let number = || {
+            let parse = |rest: &str| {
+                let number = rest.trim_start_matches('#').parse::<u64>();
+                number.map_err(|_| format!("`{rest}` is not a number"))
+            };
+            rest.map(parse).transpose()
+        };
+        let alone = |command| match rest {
+            None => Ok(command),
+            Some(_) => Err(format!("{name} has no argument")),
+        };
+        Some(match name {
+            "/help" => alone(Self::Help),
+            "/new" => alone(Self::New),
+            "/threads" => Ok(Self::Threads(rest.map(str::to_owned))),
+            "/history" => alone(Self::History),
+            "/fork" => number().map(|at| Self::Fork(at.map(CheckpointId))),
+            "/continue" => alone(Self::Continue),
+            "/undo" => alone(Self::Undo),
+            "/mode" => rest.map(str::parse).transpose().map(Self::Mode),
+            "/model" => Ok(Self::Model(rest.map(str::to_owned))),
+            "/queue" => number().map(Self::Queue),
+            "/usage" => alone(Self::Usage),
+            "/quit" | "/exit" => alone(Self::Quit),
+            _ => Err(format!("there is no command {name}; `/help` lists them")),
+        })
+    }
+}
+
+/// Returns the text of `/help`.
+pub(super) fn help() -> String {
+    let mut text = String::new();
+    for (name, args, about) in COMMANDS {
+        text.push_str(&format!("{:<20}{about}\n", format!("{name} {args}")));
+    }
+    text.push_str(
+        "
+Enter               send; while a turn runs: send into it
+Tab                 while a turn runs: queue the message
+Alt-Enter, Ctrl-J   new line
+Esc                 cancel the turn
+Ctrl-C              clear the draft, then cancel the turn, then end
+Up, Down            earlier messages; Ctrl-R searches them
+Alt-Up              take the last queued message back
+Ctrl-G              edit the draft in $EDITOR
+@                   complete the path of a file",
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_a_word_with_its_argument() {
+        let parsed = |text: &str| Command::parse(text).unwrap();
+        assert_eq!(parsed("/fork #4 "), Ok(Command::Fork(Some(CheckpointId(4)))));
+        assert_eq!(parsed("/mode read-only"), Ok(Command::Mode(Some(Mode::ReadOnly))));
+        assert_eq!(parsed("/threads"), Ok(Command::Threads(None)));
+        assert_eq!(parsed("/fork x"), Err("`x` is not a number".to_owned()));
+        assert_eq!(parsed("/undo all"), Err("/undo has no argument".to_owned()));
+        assert!(parsed("/mode fast").is_err() && parsed("/nothing").is_err());
+        assert_eq!(Command::parse("/etc/hosts is what?"), None);
+        assert_eq!(Command::parse("hello /help"), None);
+    }
+
+    #[test]
+    fn each_listed_command_is_one() {
+        for (name, ..) in COMMANDS {
+            assert!(Command::parse(name).is_some_and(|parsed| parsed.is_ok()), "{name}");
+            assert!(help().contains(name), "{name}");
+        }
+    }
+}

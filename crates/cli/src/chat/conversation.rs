@@ -1,0 +1,278 @@
+//! The thread of a chat, and the commands on it.
+//!
+//! Start at [`Conversation`].
+
+use std::path::PathBuf;
+
+use superstep::{CheckpointId, History, ThreadId, checkpoint::Source, llm::Role, memory::Dreams};
+use superstep_session::{
+    error::{ErrorKind, SessionError},
+    live::{Change, Mode, NewSession, Queued, Session, Sessions},
+    text::{brief, changed_files, count, printable_line},
+    turn::stored_graph::graph,
+};
+
+use crate::{
+    chat::command::{Command, help},
+    output::table::local_time,
+};
+
+/// Maximum number of threads and turns in a list.
+const MAX_LISTED: usize = 20;
+
+/// Maximum number of characters of a message in a list.
+const MAX_TITLE: usize = 50;
+
+/// The thread that a chat begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    New,
+    /// The thread of this name, which may be new.
+    Named(ThreadId),
+    /// The newest one of the folder.
+    Last,
+}
+
+/// The thread of a chat, which commands change.
+pub(crate) struct Conversation {
+    sessions: Sessions,
+    folder: PathBuf,
+    pub(super) session: Session,
+    /// The thread was created by this chat: without a turn it is deleted again.
+    is_fresh: bool,
+}
+
+/// The effect of a command.
+pub(super) enum Done {
+    /// A text to show.
+    Said(String),
+    /// The conversation has another thread now.
+    Moved,
+    /// The unfinished turn continues.
+    Continues,
+    /// The chat ends.
+    Quit,
+}
+
+impl Conversation {
+    /// Opens the thread of a chat.
+    ///
+    /// # Errors
+    /// The folder has no thread to continue, or its database cannot be used.
+    pub(crate) async fn open(
+        sessions: Sessions,
+        folder: PathBuf,
+        which: Which,
+        mode: Mode,
+    ) -> Result<Self, SessionError> {
+        let new = NewSession { mode, ..NewSession::default() };
+        let is_fresh = which == Which::New;
+        let session = match which {
+            Which::New => sessions.create(&folder, new).await?,
+            Which::Named(thread) => sessions.open_or_create(&folder, &thread, new).await?,
+            Which::Last => {
+                let last = sessions.newest(&folder).await?;
+                sessions.open(&folder, &last, new).await?
+            }
+        };
+        Ok(Self { sessions, folder, session, is_fresh })
+    }
+
+    /// Ends the chat.
+    pub(super) async fn close(self) {
+        self.leave().await;
+        self.sessions.close_all().await;
+    }
+
+    /// Deletes the thread if this chat created it and it has no turn.
+    async fn leave(&self) {
+        if self.is_fresh && matches!(self.session.state().await, Ok(None)) {
+            let thread = self.session.thread().clone();
+            // Otherwise it is listed as an empty thread.
+            let _ = self.sessions.delete(&self.folder, &thread).await;
+        }
+    }
+
+    /// Does a command.
+    ///
+    /// # Errors
+    /// The error is about the command: the chat goes on.
+    pub(super) async fn command(&mut self, command: Command) -> Result<Done, SessionError> {
+        let said = |text: String| Ok(Done::Said(text));
+        match command {
+            Command::Help => said(help()),
+            Command::Quit => Ok(Done::Quit),
+            Command::Continue if self.is_unfinished().await? => Ok(Done::Continues),
+            Command::Continue => said("there is no turn to continue".to_owned()),
+            Command::Usage => said(self.usage().await?),
+            Command::History => said(self.history().await?),
+            Command::Undo => said(self.undo().await?),
+            Command::Threads(None) => said(self.threads().await?),
+            Command::Mode(None) => said(modes(self.session.settings().mode)),
+            Command::Mode(Some(mode)) => {
+                self.session.set(Change::Mode(mode));
+                said(format!("mode {mode}: {}", mode.description()))
+            }
+            Command::Model(None) => {
+                let known = self.session.models().await?;
+                said(known.iter().map(|name| printable_line(name)).collect::<Vec<_>>().join("\n"))
+            }
+            Command::Model(Some(name)) => {
+                let text = format!("the next turn calls {}", printable_line(&name));
+                self.session.set(Change::Model(name));
+                said(text)
+            }
+            Command::Queue(None) => {
+                let queued = self.session.queued();
+                let line = |queued: &Queued| format!("{}  {}", queued.turn, brief(&queued.text, MAX_TITLE));
+                match queued.is_empty() {
+                    true => said("no message is queued".to_owned()),
+                    false => said(queued.iter().map(line).collect::<Vec<_>>().join("\n")),
+                }
+            }
+            Command::Queue(Some(turn)) => match self.session.unqueue(turn) {
+                Some(prompt) => said(format!("removed: {}", brief(&prompt.text, MAX_TITLE))),
+                None => Err(SessionError::usage(format!("no queued message has the number {turn}"))),
+            },
+            Command::New => {
+                self.refuse_while_running()?;
+                self.leave().await;
+                self.session = self.sessions.create(&self.folder, self.settings()).await?;
+                self.is_fresh = true;
+                Ok(Done::Moved)
+            }
+            Command::Threads(Some(name)) => {
+                self.refuse_while_running()?;
+                let opened =
+                    self.sessions.open(&self.folder, &ThreadId::from(name.as_str()), self.settings()).await?;
+                self.leave().await;
+                (self.session, self.is_fresh) = (opened, false);
+                Ok(Done::Moved)
+            }
+            Command::Fork(at) => {
+                self.refuse_while_running()?;
+                self.session = self.sessions.fork(&self.session, at, self.settings()).await?;
+                self.is_fresh = false;
+                Ok(Done::Moved)
+            }
+        }
+    }
+
+    /// Returns whether the last turn is to be continued.
+    pub(super) async fn is_unfinished(&self) -> Result<bool, SessionError> {
+        Ok(self.session.head().await?.is_some_and(|head| !head.is_finished))
+    }
+
+    fn settings(&self) -> NewSession {
+        NewSession { mode: self.session.settings().mode, ..NewSession::default() }
+    }
+
+    fn refuse_while_running(&self) -> Result<(), SessionError> {
+        match self.session.is_running() {
+            true => {
+                Err(SessionError::new(ErrorKind::Thread, "a turn is under way; cancel it first, with Esc"))
+            }
+            false => Ok(()),
+        }
+    }
+
+    async fn threads(&self) -> Result<String, SessionError> {
+        let (listed, _) = self.sessions.list(Some(&self.folder), 0, MAX_LISTED).await?;
+        let mut lines = Vec::new();
+        for info in listed.iter().filter(|info| info.title.is_some()) {
+            let sign = if info.thread == *self.session.thread() { "*" } else { " " };
+            let title = brief(info.title.as_deref().unwrap_or_default(), MAX_TITLE);
+            let thread = printable_line(info.thread.as_str());
+            lines.push(format!("{sign} {}  {thread}  {title}", local_time(info.updated_ms)));
+        }
+        if lines.is_empty() {
+            return Ok("the folder has no thread with a turn yet".to_owned());
+        }
+        lines.push("open one with `/threads THREAD`".to_owned());
+        Ok(lines.join("\n"))
+    }
+
+    /// Lists the turns, the newest last, with the checkpoint before each: a fork there replaces its message.
+    async fn history(&self) -> Result<String, SessionError> {
+        let store = self.session.location().open()?;
+        let thread = self.session.thread();
+        let query = History { limit: Some(MAX_LISTED), source: Some(Source::Input), ..History::default() };
+        let mut turns = store.history(thread, query).await?;
+        turns.reverse();
+        let stored = graph()?.with_checkpointer(store).thread(thread);
+        // The message of a turn is the first one after those of its begin.
+        let mut states = Vec::new();
+        for turn in &turns {
+            states.push(stored.at(turn.id).state().await?.values.messages);
+        }
+        states.push(stored.state().await?.values.messages);
+        let mut lines = Vec::new();
+        for (turn, states) in turns.iter().zip(states.windows(2)) {
+            let asked = states[1].iter().skip(states[0].len()).find(|message| message.role == Role::User);
+            let title = asked.map(|message| brief(message.content.trim(), MAX_TITLE)).unwrap_or_default();
+            let before = turn.parent.map_or_else(|| "-".to_owned(), |CheckpointId(id)| format!("#{id}"));
+            lines.push(format!("{before:>6}  {}  {title}", local_time(turn.created_ms)));
+        }
+        if lines.is_empty() {
+            return Ok("the thread has no turn yet".to_owned());
+        }
+        lines.push("`/fork N` begins a copy of the thread before the message of checkpoint #N".to_owned());
+        Ok(lines.join("\n"))
+    }
+
+    async fn undo(&self) -> Result<String, SessionError> {
+        let Some(begin) = self.session.last_turn().await? else {
+            return Err(SessionError::new(ErrorKind::Thread, "the thread has no turn to undo"));
+        };
+        let restored = self.session.revert(begin, false).await?;
+        let mut lines = changed_files(&restored.changes);
+        let left = |(path, why): (&String, &String)| printable_line(&format!("not restored: {path}: {why}"));
+        lines.extend(restored.left.iter().map(left));
+        Ok(match lines.is_empty() {
+            true => "the last turn changed no file".to_owned(),
+            false => format!("restored:\n  {}", lines.join("\n  ")),
+        })
+    }
+
+    async fn usage(&self) -> Result<String, SessionError> {
+        let settings = self.session.settings();
+        let model = match settings.model {
+            Some(model) => Some(model),
+            None => self.session.models().await?.into_iter().next(),
+        };
+        let model = model.as_deref().map_or_else(|| "chosen by the first turn".to_owned(), printable_line);
+        let mut text = format!(
+            "thread    {}\nmodel     {model}\nmode      {}",
+            printable_line(self.session.thread().as_str()),
+            settings.mode
+        );
+        if let Some(state) = self.session.state().await? {
+            let (read, written) = (state.usage.input_tokens, state.usage.output_tokens);
+            text.push_str(&format!(
+                "\nmessages  {}\nrequest   {}\nlast turn {} in, {written} out",
+                state.messages.len(),
+                count(state.request_size.tokens, "token"),
+                count(read, "token"),
+            ));
+            if let Some(cost) = state.cost() {
+                text.push_str(&format!(", about {}", cost.nano_dollars));
+            }
+        }
+        Ok(text)
+    }
+
+    /// Returns how many threads the database has besides this one; zero if they cannot be read.
+    pub(super) async fn others(&self) -> usize {
+        let Ok(Some(store)) = self.session.location().find() else { return 0 };
+        let names = store.names().await.unwrap_or_default();
+        names.iter().filter(|name| *name != self.session.thread() && !Dreams::is_thread(name)).count()
+    }
+}
+
+fn modes(present: Mode) -> String {
+    let line = |mode: Mode| {
+        let sign = if mode == present { "*" } else { " " };
+        format!("{sign} {:<14}{}", mode.name(), mode.description())
+    };
+    Mode::ALL.map(line).join("\n")
+}

@@ -1,0 +1,181 @@
+//! The live part: what is not finished, the draft and the status.
+//!
+//! Start at [`layout`].
+
+use ratatui::{
+    style::{Color, Style},
+    text::{Line, Span},
+};
+use superstep_session::text::{brief, printable, printable_line};
+
+use crate::{
+    chat::{
+        composer::Composer,
+        menu::Choice,
+        view::{LIVE_ROWS, View, time},
+        wrap::{cut, text_columns, wrap},
+    },
+    session::approve::asks,
+};
+
+const DIM: Style = Style::new().dim();
+
+/// Maximum number of rows of the draft.
+const MAX_DRAFT_ROWS: usize = 8;
+
+/// Maximum number of calls, and of messages that wait, with a row each.
+const MAX_LISTED: usize = 4;
+
+/// Maximum number of characters of a message that waits.
+const MAX_WAITING: usize = 60;
+
+/// Returns the rows of the live part, and the row and the column of the cursor in it.
+pub(super) fn layout(
+    view: &View,
+    composer: &Composer,
+    width: usize,
+    height: usize,
+) -> (Vec<Line<'static>>, (usize, usize)) {
+    let mut above = Vec::new();
+    if let Some(stream) = &view.stream {
+        let rows = stream.rest();
+        let skip = rows.len().saturating_sub(LIVE_ROWS);
+        above.extend(rows.into_iter().skip(skip));
+    } else if !view.thought.trim().is_empty() {
+        above.push(Line::styled(printable_line(view.thought.trim()), DIM));
+    }
+    for call in view.calls.iter().take(MAX_LISTED) {
+        let took = time(call.began.elapsed());
+        above.push(Line::from(vec![
+            Span::styled("● ", Style::new().fg(Color::Yellow)),
+            Span::raw(call.title.clone()),
+            Span::styled(format!("  {took}"), DIM),
+        ]));
+        if !call.output.trim().is_empty() {
+            above.push(Line::styled(format!("  │ {}", printable_line(call.output.trim())), DIM));
+        }
+    }
+    if view.calls.len() > MAX_LISTED {
+        above.push(Line::styled(format!("  and {} more", view.calls.len() - MAX_LISTED), DIM));
+    }
+    let sent = view.steered.iter().map(|text| (text, "sent, read before the next call of the model"));
+    let queued = view.queue.iter().map(|queued| (&queued.text, "queued, Alt-Up takes it back"));
+    for (text, about) in sent.chain(queued).take(MAX_LISTED) {
+        let text = brief(text, MAX_WAITING);
+        above.push(Line::from(vec![
+            Span::styled(format!("> {text}"), Style::new().fg(Color::Cyan)),
+            Span::styled(format!("  ({about})"), DIM),
+        ]));
+    }
+    if !above.is_empty() {
+        above.push(Line::default());
+    }
+    if let Some(question) = view.asked.front() {
+        above.extend(wrap(&Line::styled(asks(&question.waiting), Style::new().bold()), width, &[]));
+    }
+    let (mut draft, cursor) = draft(composer, width);
+    let mut below: Vec<_> = match composer.search() {
+        Some((query, found)) => {
+            let miss = if found || query.is_empty() { "" } else { " (no match)" };
+            vec![Line::styled(format!("search: {}{miss}", printable_line(query)), DIM)]
+        }
+        None => choices(composer),
+    };
+    below.push(Line::styled(view.status(), DIM));
+    // The last rows matter most, and one row stays for the history.
+    let space = height.saturating_sub(1).max(2);
+    below.drain(..below.len().saturating_sub(space / 2).min(below.len() - 1));
+    let most = space.saturating_sub(below.len()).clamp(1, MAX_DRAFT_ROWS);
+    let first = (cursor.0 + 1).saturating_sub(most);
+    draft = draft.into_iter().skip(first).take(most).collect();
+    let left = space.saturating_sub(below.len() + draft.len());
+    above.drain(..above.len().saturating_sub(left));
+    let cursor = (above.len() + cursor.0 - first, cursor.1);
+    let all = above.into_iter().chain(draft).chain(below);
+    (all.map(|line| cut(&line, width)).collect(), cursor)
+}
+
+/// Returns the rows of the draft, broken anywhere, and the row and the column of the cursor.
+fn draft(composer: &Composer, width: usize) -> (Vec<Line<'static>>, (usize, usize)) {
+    let space = width.saturating_sub(3).max(4);
+    let (line, column) = composer.cursor();
+    let (mut rows, mut cursor) = (Vec::new(), (0, 0));
+    for (number, text) in composer.lines().iter().enumerate() {
+        let (mut row, mut used) = (String::new(), 0);
+        for (at, sign) in text.chars().chain([' ']).enumerate() {
+            let shown = if sign == '\t' { " ".to_owned() } else { printable(sign.encode_utf8(&mut [0; 4])) };
+            let columns = text_columns(&shown);
+            if used + columns > space {
+                rows.push(std::mem::take(&mut row));
+                used = 0;
+            }
+            if (number, at) == (line, column) {
+                cursor = (rows.len(), used + 2);
+            }
+            row.push_str(&shown);
+            used += columns;
+        }
+        // The place of the cursor after the text.
+        row.pop();
+        rows.push(row);
+    }
+    let sign =
+        |at: usize| Span::styled(if at == 0 { "> " } else { "  " }, Style::new().fg(Color::Cyan).bold());
+    let lines = rows.into_iter().enumerate().map(|(at, row)| Line::from(vec![sign(at), Span::raw(row)]));
+    (lines.collect(), cursor)
+}
+
+fn choices(composer: &Composer) -> Vec<Line<'static>> {
+    let menu = composer.menu();
+    let line = |(at, choice): (usize, &Choice)| {
+        let is_selected = at == menu.selected;
+        let (sign, style) = if is_selected { ("> ", Style::new().bold()) } else { ("  ", Style::new()) };
+        Line::from(vec![
+            Span::styled(format!("{sign}{:<12}", choice.word), style),
+            Span::styled(choice.about.clone(), DIM),
+        ])
+    };
+    menu.choices.iter().enumerate().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use superstep_session::live::{Queued, SessionEvent, SettingsView};
+
+    use super::*;
+
+    fn shown(view: &View, composer: &Composer, width: usize, height: usize) -> (Vec<String>, (usize, usize)) {
+        let (lines, cursor) = layout(view, composer, width, height);
+        (lines.iter().map(Line::to_string).collect(), cursor)
+    }
+
+    #[test]
+    fn the_cursor_is_in_the_wrapped_draft() {
+        let mut composer = Composer::new(Path::new("/nonexistent"));
+        let view = View::new(13, "t".into(), SettingsView::default());
+        assert_eq!(shown(&view, &composer, 20, 24), (vec!["> ".into(), "ready · ask · t".into()], (0, 2)));
+        composer.set("0123456789abc\nx日");
+        let (rows, cursor) = shown(&view, &composer, 13, 24);
+        assert_eq!(rows, ["> 0123456789", "  abc", "  x日", "ready · ask …"]);
+        assert_eq!(cursor, (2, 5));
+        composer.set("0123456789");
+        assert_eq!(shown(&view, &composer, 13, 24).1, (1, 2), "after a full row");
+    }
+
+    #[test]
+    fn the_live_part_is_lower_than_the_terminal() {
+        let mut composer = Composer::new(Path::new("/nonexistent"));
+        let mut view = View::new(40, "t".into(), SettingsView::default());
+        let queued = |turn| Queued { turn, text: format!("message {turn}") };
+        view.event(SessionEvent::Queue((1..9).map(queued).collect()));
+        composer.set("a\nb\nc\nd\ne\nf\ng\nh\ni\nj");
+        for height in [1, 2, 3, 5, 8, 12, 24] {
+            let (rows, cursor) = shown(&view, &composer, 40, height);
+            assert!(rows.len() < height.max(3), "{height}: {rows:?}");
+            assert_eq!(rows[cursor.0], "  j");
+            assert_eq!(rows.last().map(String::as_str), Some("ready · ask · t"));
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! `superstep chat`: by lines, and on a terminal of tmux.
+
+use std::{fmt::Write as _, fs, path::PathBuf, process::Command, time::Duration};
+
+use superstep_testing::{
+    script::{Answer, call, http, txt},
+    skipped,
+};
+use tokio::time::{sleep, timeout};
+
+use crate::support::{Place, received, serve};
+
+/// A limit longer than any wait.
+const LIMIT: Duration = Duration::from_secs(120);
+
+#[tokio::test]
+async fn each_line_of_a_pipe_is_a_turn_of_one_thread() {
+    let place = Place::new();
+    let server = serve([txt("four"), txt("six")]).await;
+    let args = ["chat", "--thread", "t", "--base-url", &server.base_url(), "--model", "m"];
+    let ran = place.run_with_stdin(&args, b"2 + 2?\n\n/mode\nand 2 more?\n").await.ok();
+    assert_eq!(ran.stdout, "four\nsix\n");
+    assert!(ran.stderr.contains("* ask "), "{}", ran.stderr);
+    let messages = server.requests()[1]["messages"].clone();
+    let said: Vec<_> =
+        messages.as_array().unwrap().iter().rev().take(3).map(|it| it["content"].clone()).collect();
+    assert_eq!(said, ["and 2 more?", "four", "2 + 2?"]);
+    server.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_chat_by_lines_ends_with_the_codes_of_run() {
+    let place = Place::new();
+    let write = call("c1", "write_file", r#"{"path":"one","content":"x\n"}"#);
+    let server = serve([write, txt("done"), http(400, &[], "{}")]).await;
+    let args = ["chat", "--thread", "t", "--base-url", &server.base_url(), "--model", "m"];
+    let ran = place.run_with_stdin(&args, b"make it\nnever sent\n").await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(6), ""), "{ran:?}");
+    assert!(ran.stderr.contains("decide with: superstep resume t --approve"), "{}", ran.stderr);
+    assert!(!place.work().join("one").exists());
+    place.run(&["resume", "t", "--approve"]).await.ok();
+    let ran = place.run_with_stdin(&args, b"and now?\n").await;
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert_eq!(place.run_with_stdin(&args, b"/nothing\n").await.code, Some(2));
+    assert_eq!(place.run_with_stdin(&args, b"").await.code, Some(0));
+}
+
+#[tokio::test]
+async fn the_newest_thread_of_the_folder_continues() {
+    let place = Place::new();
+    assert_eq!(place.run_with_stdin(&["chat", "--last"], b"").await.code, Some(5));
+    let server = serve([txt("one"), txt("two"), txt("three")]).await;
+    let url = server.base_url();
+    let with = ["--base-url", &url, "--model", "m"];
+    for thread in ["a", "b"] {
+        place.run(&[&["run", "hi", "--thread", thread][..], &with].concat()).await.ok();
+    }
+    let ran = place.run_with_stdin(&["chat", "--last"], b"again\n").await.ok();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.starts_with("thread b\n")), ("three\n", true), "{ran:?}");
+    // A chat without a turn leaves no thread.
+    place.run_with_stdin(&["chat"], b"/quit\n").await.ok();
+    assert_eq!(place.run(&["threads", "--json"]).await.ok().lines().len(), 2);
+    let ran = place.run_with_stdin(&["chat", "--last"], b"/threads\n").await.ok();
+    assert!(ran.stderr.contains("  b  hi\n") && ran.stderr.contains("  a  hi\n"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn a_fork_leaves_the_old_line() {
+    let place = Place::new();
+    let server = serve([txt("one"), txt("two"), txt("other")]).await;
+    let args = ["chat", "--thread", "t", "--base-url", &server.base_url(), "--model", "m"];
+    let ran = place.run_with_stdin(&args, b"first\nsecond\n/history\n").await.ok();
+    let second = ran.stderr.lines().find(|line| line.ends_with("  second")).unwrap();
+    let before = second.split_whitespace().next().unwrap().to_owned();
+    let input = format!("/fork {before}\nanother\n");
+    let ran = place.run_with_stdin(&args, input.as_bytes()).await.ok();
+    assert_eq!(ran.stdout, "other\n");
+    let said = |state: serde_json::Value| {
+        let messages = state["values"]["messages"].as_array().cloned().unwrap_or_default();
+        messages.iter().map(|it| it["content"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(said(place.state("t").await), ["first", "one", "second", "two"]);
+    let copy =
+        ran.stderr.lines().filter_map(|line| line.strip_prefix("thread ")).next_back().unwrap().to_owned();
+    assert_eq!(said(place.state(&copy).await), ["first", "one", "another", "other"]);
+}
+
+/// A terminal in which the program runs.
+struct Tmux {
+    socket: PathBuf,
+}
+
+impl Tmux {
+    /// Starts the program in a terminal of this many columns; `None` without tmux.
+    fn start(place: &Place, columns: u16, args: &[&str]) -> Option<Self> {
+        if Command::new("tmux").arg("-V").output().is_err() {
+            skipped("tmux is missing, so the chat on a terminal is not tested");
+            return None;
+        }
+        let it = Self { socket: place.beside("tmux") };
+        let settings = place.beside("tmux.conf");
+        fs::write(&settings, "set -g history-limit 50000\nset -g remain-on-exit on\n").unwrap();
+        let program = [env!("CARGO_BIN_EXE_superstep")].into_iter().chain(args.iter().copied());
+        let program: Vec<_> = program.map(|word| format!("'{word}'")).collect();
+        let mut command = place.bare("tmux".as_ref()).into_std();
+        command.arg("-S").arg(&it.socket).arg("-f").arg(settings);
+        command.args(["new-session", "-d", "-y", "24", "-x", &columns.to_string()]).arg(program.join(" "));
+        assert!(command.env("PAGER", "cat").env("NO_COLOR", "").status().unwrap().success());
+        Some(it)
+    }
+
+    fn tmux(&self, args: &[&str]) -> String {
+        let output = Command::new("tmux").arg("-S").arg(&self.socket).args(args).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn types(&self, text: &str) {
+        self.tmux(&["send-keys", "-l", text]);
+    }
+
+    fn key(&self, key: &str) {
+        self.tmux(&["send-keys", key]);
+    }
+
+    fn says(&self, text: &str) {
+        self.types(text);
+        self.key("Enter");
+    }
+
+    /// Returns the history and the screen.
+    fn all(&self) -> String {
+        self.tmux(&["capture-pane", "-p", "-J", "-S", "-"])
+    }
+
+    /// Waits until the history and the screen are as they should be.
+    async fn until(&self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
+        let waits = async {
+            loop {
+                let all = self.all();
+                if is_there(&all) {
+                    return all;
+                }
+                sleep(Duration::from_millis(30)).await;
+            }
+        };
+        timeout(LIMIT, waits).await.unwrap_or_else(|_| panic!("waited for {what:?}, saw {}", self.all()))
+    }
+
+    async fn sees(&self, text: &str) -> String {
+        self.until(text, |all| all.contains(text)).await
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_in_the_history_once_and_in_order_at_every_width() {
+    let place = Place::new();
+    let mut answer = Answer::stream();
+    for part in 0..50 {
+        let lines = (part * 20..(part + 1) * 20).fold(String::new(), |mut lines, number| {
+            writeln!(lines, "- line {number}").unwrap();
+            lines
+        });
+        answer = answer.text([lines.as_str()]).delay(40);
+    }
+    let server = serve([answer.end("stop").done(), txt("second")]).await;
+    let url = server.base_url();
+    let Some(tmux) = Tmux::start(&place, 80, &["chat", "--thread", "t", "--base-url", &url, "--model", "m"])
+    else {
+        return;
+    };
+    tmux.sees("ready").await;
+    tmux.says("go");
+    tmux.sees("- line 100\n").await;
+    tmux.types("my draft stays");
+    for columns in ["40", "200", "57", "120"] {
+        tmux.tmux(&["resize-window", "-x", columns, "-y", "24"]);
+        sleep(Duration::from_millis(200)).await;
+    }
+    tmux.sees("- line 999\n").await;
+    let all = tmux.until("the end", |all| all.contains("ready")).await;
+    let seen: Vec<_> = all.lines().filter_map(|line| line.trim().strip_prefix("- line ")).collect();
+    let wanted: Vec<_> = (0..1_000).map(|number| number.to_string()).collect();
+    assert_eq!(seen, wanted, "{all}");
+    assert_eq!(all.matches("> my draft stays").count(), 1, "{all}");
+    assert_eq!(all.matches(" · ask · t").count(), 1, "{all}");
+    tmux.key("Enter");
+    tmux.sees("second").await;
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn a_long_diff_is_in_the_history_and_each_answer_means_what_it_does_for_resume() {
+    let place = Place::new();
+    let text = |word: &str| (0..100).fold(String::new(), |text, number| format!("{text}{word} {number}\n"));
+    place.file("long.txt", &text("old"));
+    let edit = serde_json::json!({ "path": "long.txt", "old": text("old"), "new": text("new") }).to_string();
+    let write = |id: &str, name: &str| {
+        call(id, "write_file", &serde_json::json!({ "path": name, "content": "x\n" }).to_string())
+    };
+    let answers = [
+        call("c1", "edit_file", &edit),
+        write("c2", "two"),
+        write("c3", "three"),
+        write("c4", "four"),
+        txt("done"),
+    ];
+    let server = serve(answers).await;
+    let url = server.base_url();
+    let Some(tmux) =
+        Tmux::start(&place, 80, &["chat", "go", "--thread", "t", "--base-url", &url, "--model", "m"])
+    else {
+        return;
+    };
+    let all = tmux.sees("[a]lways").await;
+    for number in 0..100 {
+        assert!(
+            all.contains(&format!("-old {number}\n")) && all.contains(&format!("+new {number}\n")),
+            "{all}"
+        );
+    }
+    tmux.says("perhaps");
+    tmux.sees("`perhaps` is not an answer").await;
+    tmux.says("y");
+    tmux.sees("make two").await;
+    tmux.says("n not that one");
+    tmux.sees("make three").await;
+    tmux.says(r#"e {"path": "edited", "content": "y\n"}"#);
+    tmux.sees("make four").await;
+    tmux.says("r it is there");
+    tmux.sees("done").await;
+    let made = ["two", "three", "edited", "four"].map(|name| place.work().join(name).exists());
+    assert_eq!(made, [false, false, true, false]);
+    assert_eq!(fs::read_to_string(place.work().join("long.txt")).unwrap(), text("new"));
+    let requests = server.requests();
+    let result = |request: usize, id: &str| {
+        let messages = requests[request]["messages"].as_array().unwrap();
+        let found = messages.iter().find(|message| message["tool_call_id"] == id);
+        found.unwrap()["content"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(result(2, "c2"), "Error: Permission denied: not that one");
+    assert!(result(4, "c4").contains("it is there"));
+}
+
+#[tokio::test]
+async fn enter_steers_the_turn_and_tab_queues_the_next() {
+    let place = Place::new();
+    let slow = call("c1", "shell", r#"{"command":"until test -e go; do sleep 0.05; done"}"#);
+    let server = serve([slow, txt("one"), txt("two")]).await;
+    let url = server.base_url();
+    let args = ["chat", "begin", "--thread", "t", "--yes", "--base-url", &url, "--model", "m"];
+    let Some(tmux) = Tmux::start(&place, 100, &args) else { return };
+    tmux.sees("● shell").await;
+    tmux.says("steered text");
+    tmux.sees("> steered text  (sent").await;
+    tmux.types("queued text");
+    tmux.key("Tab");
+    tmux.sees("> queued text  (queued").await;
+    place.file("go", "");
+    received(&server, 3).await;
+    let requests = server.requests();
+    let last = |request: usize| {
+        requests[request]["messages"].as_array().unwrap().last().unwrap()["content"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!((last(1).as_str(), last(2).as_str()), ("steered text", "queued text"));
+    let all = tmux.sees("two\n").await;
+    assert_eq!(all.matches("> steered text").count(), 1, "{all}");
+    assert_eq!(all.matches("> queued text").count(), 1, "{all}");
+}
+
+#[tokio::test]
+async fn escape_keeps_a_valid_thread_and_says_how_to_continue() {
+    let place = Place::new();
+    let server = serve([Answer::stream().text(["half of"]).stall(), txt("whole"), txt("more")]).await;
+    let url = server.base_url();
+    let args = ["chat", "begin", "--thread", "t", "--base-url", &url, "--model", "m"];
+    let Some(tmux) = Tmux::start(&place, 80, &args) else { return };
+    tmux.sees("half of").await;
+    tmux.key("Escape");
+    tmux.sees("cancelled; the last turn is not finished").await;
+    tmux.says("/continue");
+    tmux.sees("whole").await;
+    tmux.until("the end", |all| all.contains("ready")).await;
+    tmux.key("C-c");
+    let all = tmux.sees("continue with: superstep chat --thread t").await;
+    assert_eq!(all.matches("ready").count(), 0, "the live part is gone: {all}");
+    place.run(&["run", "go", "--thread", "t"]).await.ok();
+    server.check().unwrap();
+}
+
+#[tokio::test]
+async fn after_a_kill_in_a_tool_nothing_runs_twice() {
+    let place = Place::new();
+    let slow = call("c1", "shell", r#"{"command":"echo ran >> runs; sleep 1000"}"#);
+    let server = serve([slow, txt("it is done")]).await;
+    let url = server.base_url();
+    let args = ["chat", "begin", "--thread", "t", "--yes", "--base-url", &url, "--model", "m"];
+    let Some(tmux) = Tmux::start(&place, 80, &args) else { return };
+    let runs = place.work().join("runs");
+    tmux.until("the tool", |_| runs.exists()).await;
+    let id = tmux.tmux(&["display-message", "-p", "#{pane_pid}"]);
+    assert!(Command::new("kill").args(["-9", id.trim()]).status().unwrap().success());
+    drop(tmux);
+    let Some(tmux) = Tmux::start(&place, 80, &["chat", "--last"]) else { return };
+    tmux.sees("> begin").await;
+    tmux.sees("the last turn is not finished").await;
+    tmux.says("/continue");
+    tmux.sees("it is done").await;
+    assert_eq!(fs::read_to_string(runs).unwrap(), "ran\n");
+}
