@@ -88,7 +88,7 @@ async fn acpx() {
     let place = Place::new();
     let server = serve([
         call("c1", "write_file", r#"{"path":"a.txt","content":"a"}"#),
-        txt("at once"),
+        txt("in one go"),
         call("c2", "write_file", r#"{"path":"b.txt","content":"b"}"#),
         txt("first"),
         call("c3", "write_file", r#"{"path":"c.txt","content":"c"}"#),
@@ -102,14 +102,14 @@ async fn acpx() {
     });
     let node = node.expect("node is beside acpx");
     let program = folder.join("node_modules/.bin/acpx");
-    let begin = [program.to_str().unwrap(), "--agent", &agent, "--ttl", "60"];
+    let begin = [program.to_str().unwrap(), "--agent", &agent, "--ttl", "10"];
     let acpx = async |words: &[&str]| {
         let args: Vec<_> = begin.iter().chain(words).map(|word| (*word).to_owned()).collect();
         let mut command = prepared(&place, &node, &args);
         ended(command.env("HOME", place.beside("home"))).await
     };
     let once = acpx(&["--approve-all", "--format", "json", "exec", "go"]).await.ok().stdout;
-    assert!(once.contains("at once"), "{once}");
+    assert!(once.contains("in one go"), "{once}");
     assert!(place.work().join("a.txt").exists());
 
     // Commands are processes of their own; one of acpx holds the agent until the session is closed.
@@ -120,7 +120,7 @@ async fn acpx() {
     let second = acpx(&["--approve-all", "--format", "quiet", "prompt", "more"]).await.ok().stdout;
     assert!(second.contains("second") && !place.work().join("c.txt").exists(), "{second}");
     let messages = server.requests()[4]["messages"].to_string();
-    assert!(messages.contains("first") && !messages.contains("at once"), "the session goes on: {messages}");
+    assert!(messages.contains("first") && !messages.contains("in one go"), "the session goes on: {messages}");
     acpx(&["cancel"]).await;
     acpx(&["sessions", "close"]).await.ok();
     server.check().unwrap();
