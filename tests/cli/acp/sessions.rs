@@ -83,7 +83,7 @@ async fn a_session_of_a_shared_database_is_not_opened_in_another_folder() {
 #[tokio::test]
 async fn sessions_are_listed_forked_closed_and_deleted() {
     let place = Place::new();
-    let server = serve([txt("one"), txt("two"), txt("of the fork")]).await;
+    let server = serve([txt("one"), txt("two"), txt("of the fork"), txt("of the earlier one")]).await;
     let mut editor = Editor::start(&place, &server.base_url()).await;
     let (first, empty) = (editor.new_session(&place).await, editor.new_session(&place).await);
     assert_eq!(editor.ask(&first, "Question\nand more", &[]).await.stop(), "end_turn");
@@ -97,6 +97,14 @@ async fn sessions_are_listed_forked_closed_and_deleted() {
     let loaded = editor.load(&place, &fork).await;
     assert_eq!(loaded.text(), "onetwoof the fork");
     assert_eq!(editor.load(&place, &first).await.text(), "onetwo");
+
+    let meta = json!({ "superstep": { "checkpoint": checkpoint } });
+    let earlier = json!({ "sessionId": first, "cwd": place.work(), "mcpServers": [], "_meta": meta });
+    let earlier = editor.call("session/fork", earlier).await["sessionId"].as_str().unwrap().to_owned();
+    let turn = editor.ask(&earlier, "again", &[]).await;
+    assert_eq!(turn.text(), "of the earlier one");
+    assert!(!turn.updates.iter().any(|it| it.to_string().contains("not set up by you")), "{turn:?}");
+    editor.call("session/delete", json!({ "sessionId": earlier })).await;
 
     let here = json!({ "cwd": place.work() });
     let listed = editor.call("session/list", here.clone()).await;
@@ -202,4 +210,20 @@ async fn the_memory_of_a_long_process_is_flat() {
     let end = memory(editor.child.id().unwrap());
     assert!(end < half + half / 4, "{half} KiB after a half, {end} KiB after all");
     server.check().unwrap();
+}
+
+#[tokio::test]
+async fn the_mode_of_a_session_outlives_its_process() {
+    let place = Place::new();
+    let server = serve([]).await;
+    let mut editor = Editor::start(&place, &server.base_url()).await;
+    let (session, other) = (editor.new_session(&place).await, editor.new_session(&place).await);
+    editor.call("session/set_mode", json!({ "sessionId": session, "modeId": "read-only" })).await;
+    assert_eq!(editor.end().await.code, Some(0));
+    let mut editor = Editor::start(&place, &server.base_url()).await;
+    for (session, mode) in [(session, "read-only"), (other, "ask")] {
+        let open = json!({ "sessionId": session, "cwd": place.work(), "mcpServers": [] });
+        let opened = editor.call("session/resume", open).await;
+        assert_eq!(opened["modes"]["currentModeId"], mode);
+    }
 }

@@ -93,12 +93,16 @@ impl Agent {
     async fn reopen(&self, request: OpenSessionRequest) -> Result<Arc<Open>, RpcError> {
         let OpenSessionRequest { session_id, cwd, mcp_servers, meta: _ } = request;
         absolute(&cwd)?;
-        let mode = match self.all().get(&session_id) {
-            Some(open) => open.session.settings().mode,
-            None => self.0.mode,
+        let thread = ThreadId::from(session_id.as_str());
+        let live = self.all().get(&session_id).map(|open| open.session.settings().mode);
+        let mode = match live {
+            Some(mode) => mode,
+            None => {
+                let recorded = self.0.sessions.mode_of(&cwd, &thread);
+                recorded.map_err(|error| open_error(&session_id, &error))?.unwrap_or(self.0.mode)
+            }
         };
         let new = NewSession { mode, servers: configs(mcp_servers), ..NewSession::default() };
-        let thread = ThreadId::from(session_id.as_str());
         let session = self.0.sessions.open(&cwd, &thread, new).await;
         let session = session.map_err(|error| open_error(&session_id, &error))?;
         Ok(self.opened(session).await)

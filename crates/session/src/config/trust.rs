@@ -97,6 +97,9 @@ struct Record {
     /// The session that a shell created, which may have no turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     created: Option<Created>,
+    /// The mode that the user chose last for the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mode: Option<String>,
     /// `true` if the anchor is of another file that had this name.
     #[serde(skip)]
     is_of_other_file: bool,
@@ -325,6 +328,19 @@ impl Decided {
     /// Returns the creation of the session with this thread, if a shell created it.
     pub(crate) fn session(&self) -> Option<Created> {
         self.record().created.clone()
+    }
+
+    /// Records the mode that the user chose for the session.
+    ///
+    /// # Errors
+    /// It cannot be stored.
+    pub(crate) fn record_mode(&self, mode: &str) -> Result<(), SessionError> {
+        self.store(|record| record.mode = Some(mode.to_owned()))
+    }
+
+    /// Returns the mode that the user chose last for the session.
+    pub(crate) fn mode(&self) -> Option<String> {
+        self.record().mode.clone()
     }
 
     /// Returns whether the thread is from a file, and the user has not trusted it since.

@@ -22,9 +22,10 @@ use crate::{
     error::{ErrorKind, SessionError},
     live::{
         calls::{CallView, Calls},
-        event::{Queued, SessionEvent, TurnId},
+        event::{Level, Queued, SessionEvent, TurnId},
         log::{EventLog, Events, MAX_BYTES, MAX_RAW_BYTES, Since},
         mode::Mode,
+        notices::Notice,
         sessions::{NewSession, title},
         transcript::transcript,
         turn,
@@ -371,16 +372,27 @@ impl Session {
         self.0.view(&self.0.state())
     }
 
-    /// Changes the settings of the next turn.
+    /// Changes the settings of the next turn. A mode is also recorded for later processes.
     pub fn set(&self, change: Change) -> SettingsView {
         let mut state = self.0.state();
+        let mut mode = None;
         match change {
-            Change::Mode(mode) => drop(self.0.mode.send_replace(mode)),
+            Change::Mode(changed) => {
+                self.0.mode.send_replace(changed);
+                mode = Some(changed);
+            }
             Change::Model(model) => state.given.settings.model = Some(model),
             Change::Preset(preset) => state.given.settings.config.preset = preset,
         }
         let view = self.0.view(&state);
         self.0.log.push(SessionEvent::Settings(view.clone()));
+        drop(state);
+        if let Some(mode) = mode {
+            let decided = self.0.location.decided(&self.0.thread);
+            if let Err(error) = decided.and_then(|decided| decided.record_mode(mode.name())) {
+                self.0.log.push(SessionEvent::Notice(Notice::new(Level::Warning, "mode", error.message)));
+            }
+        }
         view
     }
 

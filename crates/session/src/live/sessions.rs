@@ -151,6 +151,16 @@ impl Sessions {
         Ok(session)
     }
 
+    /// Returns the mode that the user chose last for the session of a thread.
+    ///
+    /// # Errors
+    /// The folder cannot be used, or the user's record is damaged.
+    pub fn mode_of(&self, folder: &Path, thread: &ThreadId) -> Result<Option<Mode>, SessionError> {
+        let mode = self.location(folder)?.decided(thread)?.mode();
+        // A mode of a later version asks.
+        Ok(mode.map(|mode| mode.parse().unwrap_or_default()))
+    }
+
     /// Opens or creates the session of a thread that the user named.
     ///
     /// # Errors
