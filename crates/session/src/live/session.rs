@@ -280,12 +280,12 @@ impl Session {
             }
             (Some(_), OnBusy::Queue) => {
                 state.queue.push_back(job);
-                self.0.log.push(state.queued());
+                self.0.log.push(SessionEvent::Queue(state.queued()));
             }
             (Some(running), OnBusy::Replace) => {
                 running.cancel.cancel();
                 state.queue.push_front(job);
-                self.0.log.push(state.queued());
+                self.0.log.push(SessionEvent::Queue(state.queued()));
             }
         }
         Ok(turn)
@@ -305,8 +305,7 @@ impl Session {
 
     /// Returns the messages that wait for the end of the turn.
     pub fn queued(&self) -> Vec<Queued> {
-        let SessionEvent::Queue(queue) = self.0.state().queued() else { unreachable!("a queue is a queue") };
-        queue
+        self.0.state().queued()
     }
 
     /// Removes a message that waits, and returns it.
@@ -314,7 +313,7 @@ impl Session {
         let mut state = self.0.state();
         let at = state.queue.iter().position(|job| job.turn == turn)?;
         let job = state.queue.remove(at)?;
-        self.0.log.push(state.queued());
+        self.0.log.push(SessionEvent::Queue(state.queued()));
         match job.input {
             Input::Prompt(prompt) => Some(prompt),
             Input::Continue { .. } => None,
@@ -512,12 +511,12 @@ impl Session {
 }
 
 impl State {
-    fn queued(&self) -> SessionEvent {
+    fn queued(&self) -> Vec<Queued> {
         let queued = self
             .queue
             .iter()
             .map(|job| Queued { turn: job.turn, text: job.input.text().unwrap_or_default().to_owned() });
-        SessionEvent::Queue(queued.collect())
+        queued.collect()
     }
 }
 
@@ -596,7 +595,7 @@ impl Shared {
         state.running = next.as_mut().map(Running::of);
         self.log.push(end);
         if next.is_some() {
-            self.log.push(state.queued());
+            self.log.push(SessionEvent::Queue(state.queued()));
         }
         next
     }
