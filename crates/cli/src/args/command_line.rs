@@ -240,7 +240,7 @@ Examples:
     Draw(DrawArgs),
     /// Check what a turn needs: folder, database, model, MCP servers; exit with 1 if something is missing.
     #[command(after_help = "\
-The server of the model is asked for its list of models; no tokens are spent.
+The list of models is requested from the server of the model; no tokens are spent.
 
 Examples:
   superstep doctor
@@ -313,7 +313,7 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct UsageArgs {
-    /// What a line is about.
+    /// The subject of a line.
     #[arg(long, value_enum, default_value_t = UsageBy::Day)]
     pub(crate) by: UsageBy,
     /// Only turns that ended in this time, such as `7d`.

@@ -118,7 +118,7 @@ pub(crate) enum Typed<'a> {
     Fill(&'a ToolQuestion),
     /// The answer is not valid, for this reason.
     Problem(String),
-    /// It is not an answer.
+    /// Another text than an answer.
     Unknown,
 }
 
