@@ -277,8 +277,8 @@ async fn threads_of_all_graphs_are_listed_with_their_status() {
     place.own(&["run", "digest", "--thread", "d"]).await.ok();
     let listed = place.own(&["threads"]).await.ok().stdout;
     let rows: Vec<Vec<&str>> = listed.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!((rows[0][0], rows[0][1], rows[0][4]), ("d", "digest", "finished"), "{listed}");
-    assert_eq!((rows[1][0], rows[1][1], &rows[1][4..].join(" ")[..]), ("o", "orders", "waits for an answer"));
+    assert_eq!((rows[0][0], rows[0][1], rows[0][5]), ("d", "digest", "finished"), "{listed}");
+    assert_eq!((rows[1][0], rows[1][1], &rows[1][5..].join(" ")[..]), ("o", "orders", "waits for an answer"));
     // The agent's program lists them as those of another graph.
     assert!(place.run(&["threads"]).await.ok().stdout.contains("belongs to graph `orders`"));
 }
