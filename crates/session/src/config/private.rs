@@ -47,7 +47,7 @@ pub(crate) fn check_database(file: &Path) -> Result<(), SessionError> {
 /// Checks one file or folder, if it exists. `advice` names an alternative.
 ///
 /// # Errors
-/// See [`check_database`].
+/// See `check_database`.
 pub fn check(path: &Path, advice: &str) -> Result<(), SessionError> {
     // A file that cannot be inspected cannot be opened either, and that error is more specific.
     let Ok(there) = fs::symlink_metadata(path) else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! The [`ChatModel`] of the demonstration, without a language model: it plans tool calls by rules and quotes the results.
 //!
-//! Deterministic and without network. The rules are in [`plan`].
+//! Deterministic and without network. The rules are in `plan`.
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
