@@ -15,6 +15,8 @@
 //!
 //! Start at [`Decided`].
 
+pub(crate) mod replayed;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
@@ -544,25 +546,6 @@ fn place_of(database: &Db) -> Result<Option<(PathBuf, String)>, SessionError> {
             Some((name.clone().into(), name))
         }
     })
-}
-
-/// The decisions for a live replay. A call that the user approved runs again, in a task of the replay's fork and as often as it is
-/// replayed.
-pub struct Replayed(pub Arc<Decided>);
-
-impl Trust for Replayed {
-    fn is_granted(&self, thread: Option<&ThreadId>, rule: &PermissionRule) -> bool {
-        self.0.is_granted(thread, rule)
-    }
-
-    fn is_decided(&self, stored: &StoredDecision<'_>) -> bool {
-        let StoredDecision { thread, interrupt: Some(_), request, is_current: true, decision, .. } = *stored
-        else {
-            return false;
-        };
-        let answer = hash_of_answer(thread.map_or("", ThreadId::as_str), REPLAYED, request, decision);
-        self.0.record().answers.contains(&answer)
-    }
 }
 
 /// Returns the identity of a file: its inode and creation time, which a copy does not share.

@@ -29,7 +29,7 @@ use crate::{
         model::{Choice, Environment, ModelInputs, repeat_config},
         notes::Note,
         settings::{Given, Settings, StoredSettings},
-        trust::{Decided, Replayed},
+        trust::{Decided, replayed::Replayed},
     },
     error::{ErrorKind, SessionError, kind_of},
     offline::planner::OFFLINE,
