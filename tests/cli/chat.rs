@@ -1,6 +1,13 @@
 //! `superstep chat`: by lines, and on a terminal of tmux.
 
-use std::{fmt::Write as _, fs, path::PathBuf, process::Command, time::Duration};
+use std::{
+    fmt::Write as _,
+    fs,
+    path::PathBuf,
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use superstep_testing::{
     script::{Answer, call, http, txt},
@@ -97,7 +104,10 @@ impl Tmux {
             skipped("tmux is missing, so the chat on a terminal is not tested");
             return None;
         }
-        let it = Self { socket: place.beside("tmux") };
+        // The server of an earlier terminal may still be ending on its socket.
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let socket = place.beside(&format!("tmux{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        let it = Self { socket };
         let settings = place.beside("tmux.conf");
         fs::write(&settings, "set -g history-limit 50000\nset -g remain-on-exit on\n").unwrap();
         let program = [env!("CARGO_BIN_EXE_superstep")].into_iter().chain(args.iter().copied());
