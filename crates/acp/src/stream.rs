@@ -7,5 +7,5 @@ mod turn;
 
 pub use joiner::Joiner;
 pub use prompt::{PromptCommand, PromptContent, PromptImage, available_commands};
-pub use tools::{CallIds, fenced, text_content, tool_kind};
+pub use tools::{fenced, text_content, tool_kind};
 pub use turn::{Choice, choice, permission_options, stop_reason};

@@ -1,7 +1,5 @@
 //! Tool calls, as clients show them.
 
-use std::collections::BTreeSet;
-
 use crate::wire::{ContentBlock, ToolContent, ToolKind};
 
 /// Returns the kind of a tool. Tools of MCP servers and of programs are always `Other`, because some clients allow calls by their
@@ -32,21 +30,6 @@ pub fn text_content(text: impl Into<String>) -> ToolContent {
     ToolContent::Content { content: ContentBlock::text(text) }
 }
 
-/// The ids of the calls of a session, which some servers of models use again.
-#[derive(Clone, Debug, Default)]
-pub struct CallIds(BTreeSet<String>);
-
-impl CallIds {
-    /// Returns a new id for a call: its own, or `ID~n` if the session had it.
-    pub fn unique(&mut self, id: &str) -> String {
-        let others = (2..).map(|n: u64| format!("{id}~{n}"));
-        let unique = std::iter::once(id.to_owned()).chain(others).find(|id| !self.0.contains(id));
-        let unique = unique.expect("there are more numbers than ids");
-        self.0.insert(unique.clone());
-        unique
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,12 +47,5 @@ mod tests {
         assert_eq!(tool_kind("read_file", true), ToolKind::Read);
         assert_eq!(tool_kind("read_file", false), ToolKind::Other);
         assert_eq!(tool_kind("calculate", true), ToolKind::Other);
-    }
-
-    #[test]
-    fn repeated_ids_are_numbered() {
-        let mut ids = CallIds::default();
-        let found = ["a", "b", "a", "a~2", "a", "a~2"].map(|id| ids.unique(id));
-        assert_eq!(found, ["a", "b", "a~2", "a~2~2", "a~3", "a~2~3"]);
     }
 }
