@@ -1,5 +1,7 @@
 //! Texts for a terminal: escaped, shortened, quoted.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use superstep::llm::{
     snapshots::{FileChangeKind, FileChanges},
@@ -93,6 +95,14 @@ pub fn changed_files(changes: &FileChanges) -> Vec<String> {
     lines
 }
 
+/// Formats a time to the tenth of a second, or to the millisecond below one second.
+pub fn short_time(took: Duration) -> String {
+    match took.as_millis() {
+        millis @ 0..1000 => format!("{millis} ms"),
+        _ => format!("{:.1} s", took.as_secs_f64()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,5 +137,11 @@ mod tests {
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(quoted(""), "''");
         assert_eq!(quoted("a\n'b\\\u{202e}"), r"$'a\n\'b\\\U0000202e'");
+    }
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!(short_time(Duration::from_millis(999)), "999 ms");
+        assert_eq!(short_time(Duration::from_millis(1_000)), "1.0 s");
     }
 }

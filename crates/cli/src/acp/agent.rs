@@ -21,9 +21,8 @@ use superstep_acp::{
     },
 };
 use superstep_session::{
-    error::{ErrorKind, SessionError},
+    error::SessionError,
     live::{Change, NewSession, OnBusy, Prompt, Session, Sessions, Since},
-    text::changed_files,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -116,12 +115,7 @@ impl Agent {
     }
 
     async fn undo(&self, open: &Open) -> Result<String, SessionError> {
-        let Some(begin) = open.session.last_turn().await? else {
-            return Err(SessionError::new(ErrorKind::Thread, "the session has no turn to undo"));
-        };
-        let restored = open.session.revert(begin, false).await?;
-        let mut lines = changed_files(&restored.changes);
-        lines.extend(restored.left.iter().map(|(path, why)| format!("not restored: {path}: {why}")));
+        let lines = open.session.undo().await?;
         Ok(match lines.is_empty() {
             true => "The last turn changed no file.".to_owned(),
             false => format!("Restored:\n- {}", lines.join("\n- ")),

@@ -8,7 +8,7 @@ use superstep::{CheckpointId, History, ThreadId, checkpoint::Source, llm::Role, 
 use superstep_session::{
     error::{ErrorKind, SessionError},
     live::{Change, Mode, NewSession, Queued, Session, Sessions},
-    text::{brief, changed_files, count, printable_line},
+    text::{brief, count, printable_line},
     turn::stored_graph::graph,
 };
 
@@ -221,13 +221,7 @@ impl Conversation {
     }
 
     async fn undo(&self) -> Result<String, SessionError> {
-        let Some(begin) = self.session.last_turn().await? else {
-            return Err(SessionError::new(ErrorKind::Thread, "the thread has no turn to undo"));
-        };
-        let restored = self.session.revert(begin, false).await?;
-        let mut lines = changed_files(&restored.changes);
-        let left = |(path, why): (&String, &String)| printable_line(&format!("not restored: {path}: {why}"));
-        lines.extend(restored.left.iter().map(left));
+        let lines = self.session.undo().await?;
         Ok(match lines.is_empty() {
             true => "the last turn changed no file".to_owned(),
             false => format!("restored:\n  {}", lines.join("\n  ")),

@@ -15,7 +15,7 @@ use superstep::{
 };
 use superstep_session::{
     live::{Level, Notice, notice},
-    text::{brief, changed_files, count, printable, printable_line},
+    text::{brief, changed_files, count, printable, printable_line, short_time},
 };
 use tokio::time::Instant;
 
@@ -130,7 +130,7 @@ impl<W: Write> Human<W> {
 
     fn tool_end(&mut self, id: &str, tool: &str, result: &str, status: ToolStatus) {
         let running = self.tools.remove(id);
-        let took = running.as_ref().map(|running| format!(" ({})", time(running.began.elapsed())));
+        let took = running.as_ref().map(|running| format!(" ({})", short_time(running.began.elapsed())));
         if let Some(running) = running {
             self.print_note_lines(&running.line);
         }
@@ -308,7 +308,7 @@ impl<W: Write> Output for Human<W> {
                     }
                 },
                 EstimatedCost::of(state).map(|cost| format!("{cost}, ")).unwrap_or_default(),
-                time(end.took)
+                short_time(end.took)
             ),
         );
         Ok(())
@@ -320,13 +320,6 @@ impl<W> Drop for Human<W> {
         if let Some(spinner) = self.spinner.take() {
             spinner.finish_and_clear();
         }
-    }
-}
-
-fn time(took: Duration) -> String {
-    match took.as_millis() {
-        millis @ 0..1000 => format!("{millis} ms"),
-        _ => format!("{:.1} s", took.as_secs_f64()),
     }
 }
 
@@ -433,11 +426,5 @@ mod tests {
     #[test]
     fn a_terminal_does_not_get_control_characters_of_the_model() {
         assert_eq!(shown(false, &["\u{1b}[2J"], "\u{1b}[2J", AgentOutcome::Completed), "\\u{1b}[2J\n");
-    }
-
-    #[test]
-    fn times_are_short() {
-        assert_eq!(time(Duration::from_millis(999)), "999 ms");
-        assert_eq!(time(Duration::from_millis(1_000)), "1.0 s");
     }
 }

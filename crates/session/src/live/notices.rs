@@ -8,7 +8,7 @@ use superstep::agent::AgentEvent;
 
 use crate::{
     live::event::Level,
-    text::{count, printable_line},
+    text::{count, printable_line, short_time},
 };
 
 /// A fact about a turn.
@@ -35,7 +35,7 @@ pub fn notice(event: &AgentEvent) -> Option<Notice> {
     use Level::{Info, Warning};
     let (level, text) = match event {
         AgentEvent::Retry { delay_ms, reason, .. } => {
-            (Info, format!("{reason}; retrying in {}", time(Duration::from_millis(*delay_ms))))
+            (Info, format!("{reason}; retrying in {}", short_time(Duration::from_millis(*delay_ms))))
         }
         AgentEvent::ModelFallback { from, to, reason, .. } => {
             (Warning, format!("{from} failed: {reason}; calling {to}"))
@@ -93,13 +93,6 @@ pub fn notice(event: &AgentEvent) -> Option<Notice> {
 fn shortened(before: u64, after: u64, over: u64) -> String {
     let excess = if over > 0 { format!(", still {over} too many") } else { String::new() };
     format!("the conversation was shortened for the model: {before} → {after} tokens{excess}")
-}
-
-fn time(took: Duration) -> String {
-    match took.as_millis() {
-        millis @ 0..1000 => format!("{millis} ms"),
-        _ => format!("{:.1} s", took.as_secs_f64()),
-    }
 }
 
 #[cfg(test)]

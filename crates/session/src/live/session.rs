@@ -30,6 +30,7 @@ use crate::{
         transcript::transcript,
         turn,
     },
+    text::{changed_files, printable_line},
     turn::{mcp, revert::Revert, stored_graph::graph, waiting::Waiting},
 };
 
@@ -464,7 +465,7 @@ impl Session {
     ///
     /// # Errors
     /// The thread cannot be read.
-    pub async fn last_turn(&self) -> Result<Option<CheckpointId>, SessionError> {
+    async fn last_turn(&self) -> Result<Option<CheckpointId>, SessionError> {
         let newest = History { limit: Some(1), source: Some(Source::Input), ..History::default() };
         Ok(self.0.store.history(&self.0.thread, newest).await?.first().map(|meta| meta.id))
     }
@@ -477,6 +478,21 @@ impl Session {
         let Shared { location, store, thread, .. } = &*self.0;
         let (stored, _) = location.remembered(&**store, thread, None).await?;
         known_models(&self.0.given(), &stored)
+    }
+
+    /// Restores the files that tools changed in the last turn. Returns a printable line for each file; none if nothing had to be done.
+    ///
+    /// # Errors
+    /// There is no turn, or those of [`revert`](Self::revert).
+    pub async fn undo(&self) -> Result<Vec<String>, SessionError> {
+        let Some(begin) = self.last_turn().await? else {
+            return Err(SessionError::new(ErrorKind::Thread, "the thread has no turn to undo"));
+        };
+        let restored = self.revert(begin, false).await?;
+        let mut lines = changed_files(&restored.changes);
+        let left = |(path, why): (&String, &String)| printable_line(&format!("not restored: {path}: {why}"));
+        lines.extend(restored.left.iter().map(left));
+        Ok(lines)
     }
 
     /// Restores the files that tools changed since a checkpoint.

@@ -56,11 +56,10 @@ pub(super) async fn turns(session: Arc<Shared>, job: Job) {
         if setup.is_some() {
             session.location.anchor(&*session.store, &session.thread, &result).await;
         }
-        for call in projection.calls.fail_open("the turn has ended") {
-            // A call that waits still does.
-            if !matches!(&result, Ok(ended) if ended.outcome == AgentOutcome::AwaitingApproval) {
-                log.push(SessionEvent::Call(call));
-            }
+        // Calls that wait keep their keys.
+        if !matches!(&result, Ok(ended) if ended.outcome == AgentOutcome::AwaitingApproval) {
+            let failed = projection.calls.fail_open("the turn has ended");
+            failed.into_iter().for_each(|call| log.push(SessionEvent::Call(call)));
         }
         let end = SessionEvent::TurnEnded(TurnEnd { turn: job.turn, took: began.elapsed(), result });
         let dreams =
