@@ -32,9 +32,9 @@ Examples:
   superstep run \"Where is the retry policy defined?\"
   git diff | superstep run \"Review this.\" - --quiet > review.txt
   superstep run --base-url http://127.0.0.1:11434/v1 --model llama3.2 \"What is 37*91+5?\"
-  superstep resume t-20261121-223015-3f2a
+  superstep resume t-20261121-223015-3f2a91c4
   superstep threads
-  superstep prune t-20261121-223015-3f2a --older-than 30d
+  superstep prune t-20261121-223015-3f2a91c4 --older-than 30d
   superstep draw --format mermaid
 
 Environment:
@@ -89,9 +89,9 @@ The reply is printed on stdout, everything else on stderr. Ctrl-C stops the turn
     /// Resume a turn that was stopped or killed, waits for a decision, or whose model was unavailable.
     #[command(mut_arg("restate", |arg| arg.conflicts_with_all(OF_THE_WORKER)), after_help = "\
 Examples:
-  superstep resume t-20261121-223015-3f2a
-  superstep resume t-20261121-223015-3f2a --approve
-  superstep resume t-20261121-223015-3f2a --approve call_1 --deny \"call_2=not on a Friday\"")]
+  superstep resume t-20261121-223015-3f2a91c4
+  superstep resume t-20261121-223015-3f2a91c4 --approve
+  superstep resume t-20261121-223015-3f2a91c4 --approve call_1 --deny \"call_2=not on a Friday\"")]
     Resume(ResumeArgs),
     /// Send a message to a running turn, for example in another terminal; the agent reads it before its next
     /// model call.
@@ -168,7 +168,7 @@ file is restored, except with `--force`. `superstep history` lists the checkpoin
 checkpoint, and its model is informed.
 
 Examples:
-  superstep revert t-20261121-223015-3f2a --to 4")]
+  superstep revert t-20261121-223015-3f2a91c4 --to 4")]
     Revert(RevertArgs),
     /// Inspect or change the long-term memory of a user.
     #[command(
@@ -197,8 +197,8 @@ Examples:
     /// Compare two states by channel: checkpoints of a thread, or two threads.
     #[command(after_help = "\
 Examples:
-  superstep diff t-20261121-223015-3f2a@4 @9
-  superstep diff t-20261121-223015-3f2a t-20261121-230144-07c1")]
+  superstep diff t-20261121-223015-3f2a91c4@4 @9
+  superstep diff t-20261121-223015-3f2a91c4 t-20261121-230144-07c14fa8")]
     Diff(DiffArgs<LocationArgs>),
     /// Follow a thread that another process runs, until its turn ends or waits for a decision.
     Watch(ThreadArgs<LocationArgs>),
@@ -211,9 +211,9 @@ Neither the model nor tools run: their results come from the thread. Nothing is 
 returns to its checkpoint, unless the program is killed. The thread must be finished.
 
 Examples:
-  superstep replay t-20261121-223015-3f2a
-  superstep replay t-20261121-223015-3f2a --config mine.toml --json
-  superstep replay t-20261121-223015-3f2a --from 4 --live-model
+  superstep replay t-20261121-223015-3f2a91c4
+  superstep replay t-20261121-223015-3f2a91c4 --config mine.toml --json
+  superstep replay t-20261121-223015-3f2a91c4 --from 4 --live-model
   superstep replay --all tests/threads --json
   superstep replay --review tests/threads --config mine.toml")]
     Replay(ReplayArgs),
@@ -223,8 +223,8 @@ The text can be reviewed, compared and stored in a repository; `superstep import
 everything that the thread has: conversations, results of tools, and your settings.
 
 Examples:
-  superstep export t-20261121-223015-3f2a > case.thread.jsonl
-  superstep export t-20261121-223015-3f2a --redact messages --redact-env OPENAI_API_KEY")]
+  superstep export t-20261121-223015-3f2a91c4 > case.thread.jsonl
+  superstep export t-20261121-223015-3f2a91c4 --redact messages --redact-env OPENAI_API_KEY")]
     Export(ExportArgs<LocationArgs>),
     /// Store the thread of a file that `superstep export` wrote; it must not exist yet.
     #[command(after_help = "\

@@ -112,10 +112,10 @@ mod tests {
         let shown = |width: u16| {
             let mut table = new_table(&["THREAD", "UPDATED"]);
             table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-            table.add_row(["t-20261127-125354-a3be", "2026-11-27T12:53:54Z"]);
+            table.add_row(["t-20261127-125354-a3be0d15", "2026-11-27T12:53:54Z"]);
             formatted(table)
         };
-        assert!(shown(44).contains("t-20261127-125354-a3be"), "{}", shown(44));
+        assert!(shown(50).contains("t-20261127-125354-a3be0d15"), "{}", shown(50));
         assert!(shown(20).lines().all(|line| line.len() <= 20), "{}", shown(20));
     }
 }

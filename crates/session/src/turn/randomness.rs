@@ -8,7 +8,7 @@ use superstep::{
 
 use crate::error::SessionError;
 
-/// Returns a name that no thread has: the time, and a random suffix.
+/// Returns a name that no thread has: the time, and a random suffix, long enough for many sessions that begin in one second.
 pub async fn fresh_thread(store: &dyn Checkpointer) -> Result<ThreadId, SessionError> {
     let mut rng = seeded_rng()?;
     loop {
@@ -19,9 +19,9 @@ pub async fn fresh_thread(store: &dyn Checkpointer) -> Result<ThreadId, SessionE
     }
 }
 
-fn thread_name(now_ms: i64, suffix: u16) -> String {
+fn thread_name(now_ms: i64, suffix: u32) -> String {
     let now = jiff::Timestamp::from_millisecond(now_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    format!("t-{}-{suffix:04x}", now.strftime("%Y%m%d-%H%M%S"))
+    format!("t-{}-{suffix:08x}", now.strftime("%Y%m%d-%H%M%S"))
 }
 
 /// Seeds a generator from the system.
@@ -35,6 +35,6 @@ mod tests {
 
     #[test]
     fn a_thread_is_named_by_time_and_randomness() {
-        assert_eq!(thread_name(1_795_300_215_000, 0x3f2a), "t-20261121-223015-3f2a");
+        assert_eq!(thread_name(1_795_300_215_000, 0x3f2a_91c4), "t-20261121-223015-3f2a91c4");
     }
 }
