@@ -104,6 +104,8 @@ async fn each_option_of_a_permission_is_a_decision_about_one_call_or_the_tool() 
     assert_eq!(editor.ask(&session, "go", &[]).await.text(), "three");
     assert!(exists("e.txt"));
     server.check().unwrap();
+    let stored = ["c1 completed", "c2 failed", "c3 completed", "c4 completed", "c5 completed"];
+    assert_eq!(editor.load(&place, &session).await.statuses(), stored);
 }
 
 #[tokio::test]

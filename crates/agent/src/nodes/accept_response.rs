@@ -267,7 +267,9 @@ pub(super) fn interrupted(message: &Message, cx: &Cx) -> Vec<Message> {
             id: call.id.clone(),
             reason: "cancelled".into(),
         });
-        Message::tool(&call.id, prompts::INTERRUPTED).with_id(cx.id(format_args!("interrupted.{position}")))
+        Message::tool(&call.id, prompts::INTERRUPTED)
+            .with(|message| message.failed = true)
+            .with_id(cx.id(format_args!("interrupted.{position}")))
     });
     results.collect()
 }

@@ -234,13 +234,13 @@ pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Upda
             written = written.then(update);
         }
         let part = state.parts.get(&format!("{}.tool.{position}", message.id)).cloned();
+        messages.push(done.message(&call.id));
         let end = done.end();
         ended.extend(part.and_then(|mut part| {
             part.state = Some(part.state.unwrap_or_default().after(end).ok()?);
             Some(parts::ran_with(part, done.ran_with))
         }));
         permissions.extend(done.rule);
-        messages.push(Message::tool(&call.id, &done.result).with(|message| message.media = done.media));
     }
     let mut update = AgentState::update().messages(messages);
     update = granting(state, permissions, update);

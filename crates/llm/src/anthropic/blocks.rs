@@ -75,6 +75,8 @@ enum Content<'a> {
         tool_use_id: &'a str,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         content: Vec<Content<'a>>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
     },
 }
 
@@ -115,8 +117,10 @@ fn result(message: &MessageData) -> Block {
     let text = (!message.content.is_empty())
         .then(|| Content::Text { text: Cow::from(&message.content), rest: Fields::new() });
     let images = message.media.iter().filter(|media| !media.mime.is_audio()).map(Content::image);
-    let content = text.into_iter().chain(images).collect();
-    Block::of(&Content::ToolResult { tool_use_id: &message.tool_call_id, content })
+    let content: Vec<_> = text.into_iter().chain(images).collect();
+    // Servers refuse an error without a text, or with an image.
+    let is_error = message.failed && matches!(content[..], [Content::Text { .. }]);
+    Block::of(&Content::ToolResult { tool_use_id: &message.tool_call_id, content, is_error })
 }
 
 /// The text and the calls of an answer of another provider.
@@ -224,6 +228,14 @@ mod tests {
         assert_eq!(texts(&refused), [""; 0]);
         let damaged = vec![OriginItem::Opaque("{".into()), OriginItem::Text { bytes: 99, rest: "7".into() }];
         assert_eq!(texts(&with_items(Message::assistant("a"), damaged)), [r#"{"type":"text","text":"a"}"#]);
+    }
+
+    #[test]
+    fn a_failed_result_is_an_error_if_it_has_a_text() {
+        let failed = |text: &str| Message::tool("c", text).with(|message| message.failed = true);
+        assert_eq!(texts(&failed("")), [r#"{"type":"tool_result","tool_use_id":"c"}"#]);
+        let text = r#"{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"no"}],"is_error":true}"#;
+        assert_eq!(texts(&failed("no")), [text]);
     }
 
     #[test]

@@ -173,7 +173,8 @@ impl DerivedFrom<MessageData> for CallResult {
             Part::of(&data).json
         };
         let images = message.media.iter().filter(is_accepted).map(image).collect();
-        Self { response: json!({ "output": message.content }).to_string(), images }
+        let field = if message.failed { "error" } else { "output" };
+        Self { response: json!({ field: message.content }).to_string(), images }
     }
 }
 
@@ -276,5 +277,8 @@ mod tests {
         assert_eq!(sent(Some("c"), true), [within]);
         let plain = r#"{"functionResponse":{"name":"look","response":{"output":"a \"b\""}}}"#;
         assert_eq!(sent(None, false), [plain, image]);
+        let failed = Message::tool("c", "no").with(|message| message.failed = true);
+        let (part, _) = failed.derived::<CallResult>().sent("look", None, true);
+        assert_eq!(part.get(), r#"{"functionResponse":{"name":"look","response":{"error":"no"}}}"#);
     }
 }

@@ -82,6 +82,9 @@ pub struct MessageData {
     /// The id of the call that a tool message answers; empty for the other roles.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tool_call_id: String,
+    /// `true` if a tool message has no result: the tool failed, or was not run.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub failed: bool,
     /// The images and audio of a tool result, which its text describes. Models that accept them receive them
     /// after the results of the round, see [`ChatModel::accepts`](crate::ChatModel::accepts).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -111,6 +114,7 @@ impl Message {
             reasoning: String::new(),
             tool_calls: Vec::new(),
             tool_call_id: String::new(),
+            failed: false,
             media: Vec::new(),
             synthetic: false,
             interrupted: false,

@@ -34,7 +34,8 @@ pub(super) fn transcript<'a>(
                 }
             }
             Role::Tool => {
-                let done = calls.end(&message.tool_call_id, "", &message.content, CallStatus::Done);
+                let status = if message.failed { CallStatus::Failed } else { CallStatus::Done };
+                let done = calls.end(&message.tool_call_id, "", &message.content, status);
                 let begun = events.iter_mut().rev().find_map(|event| match event {
                     SessionEvent::Call(call) if call.key == done.key => Some(call),
                     _ => None,

@@ -34,8 +34,7 @@ pub(super) struct Answer {
 
 impl Answer {
     pub(super) fn message(&self, id: String) -> Message {
-        let message = Message::tool(&self.call_id, &self.done.result).with_id(id);
-        message.with(|message| message.media.clone_from(&self.done.media))
+        self.done.message(&self.call_id).with_id(id)
     }
 }
 
@@ -113,6 +112,14 @@ impl CallResult {
     pub(super) fn interrupted(self) -> Self {
         let result = prompts::INTERRUPTED.to_owned();
         Self { result, media: Vec::new(), returned: false, failed: false, finish: None, ..self }
+    }
+
+    /// Returns the result as a message.
+    pub(super) fn message(&self, call_id: &str) -> Message {
+        Message::tool(call_id, &self.result).with(|message| {
+            message.failed = !self.returned;
+            message.media.clone_from(&self.media);
+        })
     }
 
     /// Returns the end of the call's part.
