@@ -41,6 +41,12 @@ async fn a_mode_decides_before_the_user() {
     assert_eq!(options["configOptions"][0]["currentValue"], "read-only");
     assert_eq!(editor.ask(&session, "go", &[]).await.text(), "denied");
     assert!(!exists("c3.txt"));
+    let offered = |request: usize| {
+        let tools = server.requests()[request]["tools"].as_array().unwrap().clone();
+        let named = |name: &str| tools.iter().any(|tool| tool["function"]["name"] == name);
+        (named("read_file"), named("write_file") || named("shell") || named("fetch_url"))
+    };
+    assert_eq!((offered(0), offered(2)), ((true, true), (true, false)));
 
     editor.call("session/set_mode", mode("auto")).await;
     assert_eq!(editor.ask(&session, "go", &[]).await.text(), "all");

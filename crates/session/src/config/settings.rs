@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use superstep::{
     CheckpointId, Checkpointer, History, RunOptions, ThreadId,
-    agent::config::PermissionRule,
     checkpoint::{CheckpointError, CheckpointMeta, Source},
     llm::ApiKey,
     mcp::McpConfig,
@@ -69,8 +68,8 @@ pub struct Given {
     pub key: Option<ApiKey>,
     /// Runs calls that require approval, as if a rule allowed them.
     pub approves_all: bool,
-    /// Rules besides those of the configuration, which no thread stores.
-    pub rules: Vec<PermissionRule>,
+    /// Tools that the agent does not have, although its configuration names them. No thread stores them.
+    pub hidden_tools: &'static [&'static str],
     /// MCP servers besides those of the configuration, which no thread stores. A turn runs without those that fail.
     pub servers: BTreeMap<String, McpConfig>,
 }

@@ -2,10 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use superstep::agent::{
-    Approval,
-    config::{PermissionRule, Permit},
-};
+use superstep::agent::Approval;
 
 use crate::turn::waiting::Waiting;
 
@@ -66,11 +63,11 @@ impl Mode {
         }
     }
 
-    /// Returns the rules of a turn that begins in this mode, besides those of its configuration.
-    pub(super) fn rules(self) -> Vec<PermissionRule> {
+    /// Returns the tools that a turn which begins in this mode does not offer.
+    pub(super) fn hidden_tools(self) -> &'static [&'static str] {
         match self {
-            Self::ReadOnly => EFFECTS.map(|tool| PermissionRule::new(tool, Permit::Deny)).into(),
-            Self::Ask | Self::AcceptEdits | Self::Auto => Vec::new(),
+            Self::ReadOnly => &EFFECTS,
+            Self::Ask | Self::AcceptEdits | Self::Auto => &[],
         }
     }
 }

@@ -566,7 +566,7 @@ impl Shared {
     /// Returns what a turn that begins now is given.
     pub(super) fn given(&self) -> Given {
         let mut given = self.state().given.clone();
-        given.rules.extend(self.mode.borrow().rules());
+        given.hidden_tools = self.mode.borrow().hidden_tools();
         given
     }
 

@@ -61,13 +61,11 @@ impl Setup {
         let user = given.settings.user.clone().or(stored.user.clone());
         let user = user.or_else(|| config.memory.on().map(|memory| memory.user().to_owned()));
         let mut choice = steps.choice(&stored, &config).await?;
-        let mut react = config.react(choice.name == OFFLINE).map_err(|wrong| steps.misfit(&wrong))?;
+        let react = config.react(choice.name == OFFLINE).map_err(|wrong| steps.misfit(&wrong))?;
         let window = react.context.window;
         let servers = steps.servers(&config, &cwd, &mut choice, notes).await?;
-        let tools = steps.tools(&config, &react, &cwd, &servers)?;
-        // A rule about a tool that the agent does not have is not an error here.
-        let is_about = |rule: &&PermissionRule| tools.iter().any(|tool| rule.is_about(&tool.spec().name));
-        react.permissions.extend(given.rules.iter().filter(is_about).cloned());
+        let mut tools = steps.tools(&config, &react, &cwd, &servers)?;
+        tools.retain(|tool| !given.hidden_tools.contains(&tool.spec().name.as_str()));
         let store = if steps.writes() { location.reopen(store, config.db.options())? } else { store };
 
         // Only the database vouches for the messages of such a thread, so its turns do not retrieve, store or consolidate them.
