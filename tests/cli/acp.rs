@@ -2,7 +2,7 @@
 
 mod calls;
 mod connection;
-mod editor;
+pub(crate) mod editor;
 mod modes;
 mod sessions;
 

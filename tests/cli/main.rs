@@ -51,6 +51,7 @@ mod models;
 mod modes;
 #[cfg(unix)]
 mod new_project;
+mod own_agent;
 mod own_program;
 mod own_refusals;
 mod own_texts;

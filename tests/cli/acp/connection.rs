@@ -34,6 +34,7 @@ async fn hostile_lines_are_errors_and_the_next_turn_works() {
         assert!([-32700, -32600, -32602].contains(&code), "{error}");
     }
     editor.write(b"{\"jsonrpc\":\"2.0\",\"method\":\"no/such\"}\n\n{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"result\":1}\n").await;
+    assert_eq!(editor.agent["name"], "superstep");
     assert_eq!(editor.refused("no/such", json!({})).await["code"], -32601);
     let empty = json!({ "sessionId": session, "prompt": [] });
     assert_eq!(editor.refused("session/prompt", empty).await["code"], -32602);

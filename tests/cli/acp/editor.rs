@@ -27,6 +27,8 @@ const UNSTABLE: [&str; 2] = ["session/fork", "_session/steering"];
 /// The running program and its client.
 pub(crate) struct Editor {
     pub(crate) child: Child,
+    /// What the program said about itself.
+    pub(crate) agent: Value,
     input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,
     /// The methods of unanswered requests.
@@ -86,13 +88,11 @@ impl Editor {
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()).lines());
         let (sent, unread) = Default::default();
-        let mut editor = Self { child, input, output, sent, next_id: 0, unread };
+        let mut editor = Self { agent: Value::Null, child, input, output, sent, next_id: 0, unread };
         let hello = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
         let agent = editor.call("initialize", hello).await;
-        assert_eq!(
-            (&agent["protocolVersion"], &agent["agentInfo"]["name"]),
-            (&json!(1), &json!("superstep"))
-        );
+        assert_eq!(agent["protocolVersion"], 1);
+        editor.agent = agent["agentInfo"].clone();
         editor
     }
 

@@ -50,7 +50,7 @@ pub struct AgentBuilder {
 
 impl fmt::Debug for AgentBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentBuilder").field("model", &self.deps.models.main.name()).finish_non_exhaustive()
+        f.debug_struct("AgentBuilder").field("model", &self.model_name()).finish_non_exhaustive()
     }
 }
 
@@ -296,6 +296,18 @@ impl AgentBuilder {
         let mut bare = Agent::builder(self.deps.models.main.clone());
         (bare.deps.models, bare.deps.counter) = (self.deps.models, self.deps.counter);
         Self { fallbacks, checkpointer, jitter, tools, config: Some(config), ..bare }
+    }
+
+    /// Returns the name of the model that is called first.
+    pub fn model_name(&self) -> &str {
+        self.deps.models.main.name()
+    }
+
+    /// Removes the tools with these names, for a turn that must not have them. Those of sources stay.
+    #[must_use]
+    pub fn without_tools(mut self, names: &[&str]) -> Self {
+        self.tools.retain(|tool| !names.contains(&tool.spec().name.as_str()));
+        self
     }
 
     /// Returns the configuration set with [`config`](Self::config); the preset `default` if none was set.

@@ -22,7 +22,7 @@ use superstep_acp::{
 };
 use superstep_session::{
     error::SessionError,
-    live::{Change, NewSession, OnBusy, Prompt, Session, Sessions, Since},
+    live::{Change, Mode, NewSession, OnBusy, Prompt, Session, Sessions, Since},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -46,14 +46,16 @@ pub(crate) struct Agent(Arc<Shared>);
 struct Shared {
     client: Client,
     sessions: Sessions,
+    /// The program.
+    info: Implementation,
     /// The mode of new sessions.
-    mode: superstep_session::live::Mode,
+    mode: Mode,
     open: Mutex<BTreeMap<SessionId, Arc<Open>>>,
 }
 
 impl Agent {
-    pub(crate) fn new(client: Client, sessions: Sessions, mode: superstep_session::live::Mode) -> Self {
-        Self(Arc::new(Shared { client, sessions, mode, open: Mutex::default() }))
+    pub(crate) fn new(client: Client, sessions: Sessions, info: Implementation, mode: Mode) -> Self {
+        Self(Arc::new(Shared { client, sessions, info, mode, open: Mutex::default() }))
     }
 
     fn open(&self, id: &SessionId) -> Result<Arc<Open>, RpcError> {
@@ -155,11 +157,7 @@ impl Agent {
 
 impl Handler for Agent {
     fn initialize(&self, _: InitializeRequest) -> InitializeResponse {
-        let (name, version) = ("superstep".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-        InitializeResponse {
-            agent_info: Implementation { name, title: Some("superstep".to_owned()), version },
-            image: false,
-        }
+        InitializeResponse { agent_info: self.0.info.clone(), image: false }
     }
 
     async fn new_session(&self, request: NewSessionRequest) -> Result<NewSessionResponse, RpcError> {
@@ -246,7 +244,7 @@ impl Handler for Agent {
 
     async fn set_mode(&self, request: SetModeRequest) -> Result<(), RpcError> {
         let open = self.open(&request.session_id)?;
-        open.session.set(change("mode", &request.mode_id)?);
+        open.session.set(change("mode", &request.mode_id)?).map_err(|error| rpc_error(&error))?;
         self.send_options(&open).await;
         Ok(())
     }
@@ -261,7 +259,7 @@ impl Handler for Agent {
         };
         let change = change(&request.config_id, &value)?;
         let is_mode = matches!(change, Change::Mode(_));
-        open.session.set(change);
+        open.session.set(change).map_err(|error| rpc_error(&error))?;
         if is_mode {
             self.send_options(&open).await;
         }

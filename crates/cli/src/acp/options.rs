@@ -34,6 +34,9 @@ pub(super) fn options(session: &Session, models: &[String]) -> Vec<ConfigOption>
         current_value: settings.mode.name().to_owned(),
         options: modes.into(),
     }];
+    if !settings.is_configurable {
+        return options;
+    }
     let model = settings.model.as_deref().or(models.first().map(String::as_str));
     if let Some(model) = model {
         let mut known: Vec<_> = models.iter().map(|model| value(model, model, None)).collect();

@@ -352,8 +352,9 @@ pub(crate) struct AcpArgs {
     pub(crate) no_memory: bool,
 }
 
+/// A conversation in the terminal.
 #[derive(Args, Debug)]
-pub(crate) struct ChatArgs {
+pub(crate) struct ConversationArgs {
     /// The first message.
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) prompt: Option<String>,
@@ -368,6 +369,12 @@ pub(crate) struct ChatArgs {
     pub(crate) plain: bool,
     #[command(flatten)]
     pub(crate) location: LocationArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    pub(crate) conversation: ConversationArgs,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
     /// Use no long-term memory.

@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use superstep_session::config::names::{new_thread_name, thread_name};
 
 use crate::args::{
+    command_line::ConversationArgs,
     export::{ExportArgs, ImportArgs},
     jobs::{JobsCommand, WorkerArgs},
     service::ServiceArgs,
@@ -79,6 +80,10 @@ Examples:
 With the first Ctrl-C or SIGTERM, no more jobs are taken, and runs stop after their superstep; their jobs go to other \
 workers. A second signal ends the worker at once, and others take its jobs over after 15 seconds.")]
     Worker(WorkerArgs),
+    /// Chat with the agent of the program in the terminal.
+    Chat(OwnChatArgs),
+    /// Serve the agent of the program to an editor, by the Agent Client Protocol on stdin and stdout.
+    Acp(OwnAcpArgs),
     /// List the threads, the newest first.
     Threads(ThreadsArgs<DbArgs>),
     /// Show the state of a thread.
@@ -128,6 +133,24 @@ Examples:
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OwnChatArgs {
+    #[command(flatten)]
+    pub(crate) conversation: ConversationArgs,
+    /// Run calls that require approval, except those that a rule denies.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OwnAcpArgs {
+    #[command(flatten)]
+    pub(crate) database: DbArgs,
+    /// Begin sessions in the mode `auto`: run calls that require approval, except those that a rule denies.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
 }
 
 /// The output of a run, and the confirmation for a database of someone else.

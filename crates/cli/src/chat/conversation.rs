@@ -110,7 +110,7 @@ impl Conversation {
             Command::Threads(None) => said(self.threads().await?),
             Command::Mode(None) => said(modes(self.session.settings().mode)),
             Command::Mode(Some(mode)) => {
-                self.session.set(Change::Mode(mode));
+                self.session.set(Change::Mode(mode))?;
                 said(format!("mode {mode}: {}", mode.description()))
             }
             Command::Model(None) => {
@@ -119,7 +119,7 @@ impl Conversation {
             }
             Command::Model(Some(name)) => {
                 let text = format!("the next turn calls {}", printable_line(&name));
-                self.session.set(Change::Model(name));
+                self.session.set(Change::Model(name))?;
                 said(text)
             }
             Command::Queue(None) => {

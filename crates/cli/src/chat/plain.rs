@@ -32,7 +32,7 @@ use crate::{
     },
     session::{
         approve::{Approve, ask_approval, page},
-        run_loop::waits,
+        run_loop::{asked, waits},
         signals,
     },
 };
@@ -258,7 +258,16 @@ impl Turn<'_> {
             return Err(failure);
         }
         if outcome == AgentOutcome::AwaitingApproval {
-            print_note(&waits(location, thread, &waiting, &self.session.repeated_flags()));
+            print_note(&match self.session.settings().is_configurable {
+                true => waits(location, thread, &waiting, &self.session.repeated_flags()),
+                false => {
+                    format!(
+                        "{}decide with: {}",
+                        asked(&waiting, ""),
+                        self.session.command("resume", &[thread])
+                    )
+                }
+            });
             return Ok(Exit::Waiting);
         }
         if let Some(problem) = problem(outcome, &state) {

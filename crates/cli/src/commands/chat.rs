@@ -6,23 +6,44 @@ use std::{
 };
 
 use superstep_session::{
-    config::settings::Given,
+    config::{names::DbName, settings::Given},
     error::SessionError,
     live::{Mode, Sessions},
 };
 
 use crate::{
     args::{
-        command_line::ChatArgs,
+        command_line::{ChatArgs, ConversationArgs},
+        own::OwnChatArgs,
         shared::{AGENT, LocationArgs},
     },
     chat::{Conversation, Which, app, plain},
+    commands::own::agent::OwnProgram,
     output::exit::Exit,
 };
 
 /// Chats in the terminal, or by lines.
 pub(crate) async fn chat(args: ChatArgs) -> Result<Exit, SessionError> {
-    let ChatArgs { prompt, thread, last, plain: is_plain, location, agent, no_memory } = args;
+    let ChatArgs { conversation, agent, no_memory } = args;
+    // The mode can be changed, and the flag is its first value.
+    let mode = if agent.yes { Mode::Auto } else { Mode::Ask };
+    let given = Given { approves_all: false, ..Given::from(agent) };
+    let given = if no_memory { given.without_memory() } else { given };
+    converse(conversation, mode, |db| Sessions::new(AGENT, db, given)).await
+}
+
+/// Chats with the agent of a program of one's own.
+pub(crate) async fn own(args: OwnChatArgs, agent: OwnProgram) -> Result<Exit, SessionError> {
+    let mode = if args.yes { Mode::Auto } else { Mode::Ask };
+    converse(args.conversation, mode, |db| agent.sessions(db)).await
+}
+
+async fn converse(
+    args: ConversationArgs,
+    mode: Mode,
+    sessions: impl FnOnce(Option<DbName>) -> Sessions,
+) -> Result<Exit, SessionError> {
+    let ConversationArgs { prompt, thread, last, plain: is_plain, location } = args;
     let LocationArgs { db, cwd } = location;
     let folder = match cwd {
         Some(cwd) => cwd,
@@ -30,16 +51,12 @@ pub(crate) async fn chat(args: ChatArgs) -> Result<Exit, SessionError> {
             SessionError::usage(format!("the current folder cannot be used: {cause}; name one with `--cwd`"))
         })?,
     };
-    // The mode can be changed, and the flag is its first value.
-    let mode = if agent.yes { Mode::Auto } else { Mode::Ask };
-    let given = Given { approves_all: false, ..Given::from(agent) };
-    let given = if no_memory { given.without_memory() } else { given };
     let which = match thread {
         Some(name) => Which::Named(name.into()),
         None if last => Which::Last,
         None => Which::New,
     };
-    let conversation = Conversation::open(Sessions::new(AGENT, db, given), folder, which, mode).await?;
+    let conversation = Conversation::open(sessions(db), folder, which, mode).await?;
     if is_plain || !has_screen() {
         plain(conversation, prompt).await
     } else {

@@ -62,7 +62,7 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, SessionError> {
             with `--config`";
         return Err(SessionError::usage(what));
     };
-    if setup.choice.name == OFFLINE {
+    if setup.model == OFFLINE {
         return Err(SessionError::usage(
             "a dream needs a language model, and `offline` is not one; name one with `--model`",
         ));

@@ -13,8 +13,11 @@ use std::{
 };
 
 use clap::{CommandFactory, FromArgMatches};
-use superstep::{CompiledGraph, RunOptions, State, erased::JsonGraph};
-use superstep_session::error::{ErrorKind, SessionError};
+use superstep::{CompiledGraph, RunOptions, State, agent::AgentBuilder, erased::JsonGraph};
+use superstep_session::{
+    config::settings::OwnAgent,
+    error::{ErrorKind, SessionError},
+};
 use tracing::Instrument as _;
 
 use crate::{
@@ -24,7 +27,7 @@ use crate::{
         own::{OwnCli, OwnCommand},
         shared::LogArgs,
     },
-    commands::{db, diff, export, own, show, threads, watch},
+    commands::{acp, chat, db, diff, export, own, own::agent::OwnProgram, show, threads, watch},
     graphs::graph_set::GraphSet,
     output::{exit::Exit, log, note::report, table::written},
     program::start::start,
@@ -79,6 +82,7 @@ pub struct Program {
     version: Option<String>,
     options: RunOptions,
     graphs: Result<Vec<Arc<dyn JsonGraph>>, GraphError>,
+    agent: Option<OwnAgent>,
 }
 
 /// The error with which a graph was not made.
@@ -90,7 +94,7 @@ impl Program {
         let mut list = GraphList::default();
         let graphs = graphs.add_to(&mut list).map(|()| list.0);
         let (name, options) = (name.into(), RunOptions::new());
-        Self { name, about: None, version: None, options, graphs }
+        Self { name, about: None, version: None, options, graphs, agent: None }
     }
 
     /// Creates a program with the name of its file.
@@ -116,6 +120,30 @@ impl Program {
         Self { options, ..self }
     }
 
+    /// Adds the commands `chat` and `acp` for an agent, which `make` creates for the folder of a session before each of its turns.
+    /// The session sets its checkpointer, and the calls that require approval wait for the decision of the user.
+    ///
+    /// The other commands know its threads by its graph, [`Agent::graph`](superstep::agent::Agent::graph), if that is a graph of the
+    /// program.
+    ///
+    /// ```no_run
+    /// use std::process::ExitCode;
+    /// use superstep::{agent::Agent, agent::ReactConfig, llm::OpenAiModel};
+    /// use superstep_cli::Program;
+    ///
+    /// fn main() -> ExitCode {
+    ///     let agent = || Ok(Agent::builder(OpenAiModel::from_env("gpt-5.2")?).config(ReactConfig::graph(25)));
+    ///     let graph = || Ok::<_, Box<dyn std::error::Error + Send + Sync>>(agent()?.build()?.graph().clone());
+    ///     Program::new("shop", graph()).agent(move |_folder| agent()).main()
+    /// }
+    /// ```
+    pub fn agent(
+        self,
+        make: impl Fn(&Path) -> Result<AgentBuilder, Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { agent: Some(OwnAgent::new(make)), ..self }
+    }
+
     /// Runs the command of the process's command line on a runtime of its own, and returns the exit code.
     pub fn main(self) -> ExitCode {
         start(async || self.execute(env::args_os()).await)
@@ -134,6 +162,10 @@ impl Program {
         words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<Exit, SessionError> {
         let cli = OwnCli::command().mut_subcommand("jobs", on_server).mut_subcommand("worker", on_server);
+        let is_hidden = self.agent.is_none();
+        let cli = ["acp", "chat"]
+            .into_iter()
+            .fold(cli, |cli, name| cli.mut_subcommand(name, |command| command.hide(is_hidden)));
         let mut cli = cli.name(self.name.clone()).bin_name(self.name.clone());
         if let Some(about) = &self.about {
             cli = cli.about(about.clone());
@@ -165,6 +197,7 @@ impl Program {
                 format!("a graph of this program is not valid: {}", superstep::error::chain(&*error));
             SessionError::new(ErrorKind::Failed, message)
         };
+        let with_agent = OwnProgram::new(&self.name, self.version, self.agent);
         let graphs = GraphSet::new(self.name, self.graphs.map_err(failed)?, self.options)?;
         match command {
             #[cfg(feature = "restate")]
@@ -190,6 +223,8 @@ impl Program {
             OwnCommand::Worker(args) => own::worker::worker(args, &graphs).await,
             #[cfg(not(feature = "postgres"))]
             OwnCommand::Jobs(_) | OwnCommand::Worker(_) => Err(crate::commands::worker::absent()),
+            OwnCommand::Chat(args) => chat::own(args, with_agent?).await,
+            OwnCommand::Acp(args) => acp::own(args, with_agent?).await,
             OwnCommand::Threads(args) => threads::threads(args, &graphs).await,
             OwnCommand::State(args) => own::show::state(args, &graphs).await,
             OwnCommand::History(args) => show::history(args, &graphs).await,

@@ -226,17 +226,8 @@ pub(crate) fn waits(location: &Location, thread: &str, waiting: &[Waiting], flag
             &[thread].into_iter().chain(words.iter().copied()).chain(flags).collect::<Vec<_>>(),
         )
     };
-    let mut text = String::new();
-    for call in waiting {
-        let (id, tool) = (printable_line(&call.id), printable_line(&call.request.tool));
-        let question = call.question().replace('\n', "\n    ");
-        let waits = if call.request.form.is_some() { "asks" } else { "waits" };
-        text.push_str(&format!("call `{id}` of {tool} {waits}:\n    {question}\n"));
-        if let Some(hidden) = call.hidden() {
-            let state = location.command("state", &[thread]);
-            text.push_str(&format!("    [{hidden}; see all of it with: {state}]\n"));
-        }
-    }
+    let state = location.command("state", &[thread]);
+    let text = asked(waiting, &format!("; see all of it with: {state}"));
     let approve = resume(&["--approve"]);
     if waiting.iter().all(|call| call.request.form.is_some()) {
         let example = waiting.first().map_or_else(String::new, |call| format!("{}=JSON", call.id));
@@ -249,4 +240,19 @@ pub(crate) fn waits(location: &Location, thread: &str, waiting: &[Waiting], flag
     text + &format!(
         "decide with: {approve}\nor with --deny-all REASON, --always, --edit ID=JSON, --respond ID=TEXT{forms}"
     )
+}
+
+/// Formats the waiting calls; `more` follows what is left out of one.
+pub(crate) fn asked(waiting: &[Waiting], more: &str) -> String {
+    let mut text = String::new();
+    for call in waiting {
+        let (id, tool) = (printable_line(&call.id), printable_line(&call.request.tool));
+        let question = call.question().replace('\n', "\n    ");
+        let waits = if call.request.form.is_some() { "asks" } else { "waits" };
+        text.push_str(&format!("call `{id}` of {tool} {waits}:\n    {question}\n"));
+        if let Some(hidden) = call.hidden() {
+            text.push_str(&format!("    [{hidden}{more}]\n"));
+        }
+    }
+    text
 }

@@ -10,13 +10,21 @@
 //!
 //! Start at [`Settings`].
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use superstep::{
     CheckpointId, Checkpointer, History, RunOptions, ThreadId,
+    agent::AgentBuilder,
     checkpoint::{CheckpointError, CheckpointMeta, Source},
+    error::chain,
     llm::ApiKey,
     mcp::McpConfig,
 };
@@ -72,6 +80,36 @@ pub struct Given {
     pub hidden_tools: &'static [&'static str],
     /// MCP servers besides those of the configuration, which no thread stores. A turn runs without those that fail.
     pub servers: BTreeMap<String, McpConfig>,
+    /// The agent of a program of one's own, in place of a configured one.
+    pub agent: Option<OwnAgent>,
+}
+
+/// The agent of a program of one's own.
+#[derive(Clone)]
+pub struct OwnAgent(Arc<MakeAgent>);
+
+type MakeAgent = dyn Fn(&Path) -> Result<AgentBuilder, OwnError> + Send + Sync;
+
+type OwnError = Box<dyn Error + Send + Sync>;
+
+impl OwnAgent {
+    /// Creates an agent from the function that makes it for a folder, before each turn.
+    pub fn new(make: impl Fn(&Path) -> Result<AgentBuilder, OwnError> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(make))
+    }
+
+    pub(crate) fn make(&self, folder: &Path) -> Result<AgentBuilder, SessionError> {
+        (self.0)(folder).map_err(|error| {
+            let message = format!("the agent of this program is not valid: {}", chain(&*error));
+            SessionError::new(ErrorKind::Failed, message)
+        })
+    }
+}
+
+impl fmt::Debug for OwnAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnAgent").finish_non_exhaustive()
+    }
 }
 
 impl Given {

@@ -101,6 +101,8 @@ pub struct SettingsView {
     pub model: Option<String>,
     /// The preset; `None` for that of the folder or the thread.
     pub preset: Option<String>,
+    /// The model and the preset can be changed, which the agent of a program of one's own sets.
+    pub is_configurable: bool,
 }
 
 /// The newest state of a thread.
@@ -373,8 +375,14 @@ impl Session {
     }
 
     /// Changes the settings of the next turn. A mode is also recorded for later processes.
-    pub fn set(&self, change: Change) -> SettingsView {
+    ///
+    /// # Errors
+    /// The agent is that of a program of one's own, which has no other model or preset.
+    pub fn set(&self, change: Change) -> Result<SettingsView, SessionError> {
         let mut state = self.0.state();
+        if state.given.agent.is_some() && !matches!(change, Change::Mode(_)) {
+            return Err(SessionError::usage("the agent of this program has one model and no presets"));
+        }
         let mut mode = None;
         match change {
             Change::Mode(changed) => {
@@ -393,7 +401,7 @@ impl Session {
                 self.0.log.push(SessionEvent::Notice(Notice::new(Level::Warning, "mode", error.message)));
             }
         }
-        view
+        Ok(view)
     }
 
     pub(super) fn configure(&self, new: NewSession) {
@@ -470,12 +478,16 @@ impl Session {
         Ok(self.0.store.history(&self.0.thread, newest).await?.first().map(|meta| meta.id))
     }
 
-    /// Returns the models that are known by name, that of the next turn first. No server is called.
+    /// Returns the models that are known by name, that of the next turn first; none for the agent of a program of one's own. No
+    /// server is called.
     ///
     /// # Errors
     /// The settings of the folder or the thread cannot be read.
     pub async fn models(&self) -> Result<Vec<String>, SessionError> {
         let Shared { location, store, thread, .. } = &*self.0;
+        if !self.settings().is_configurable {
+            return Ok(Vec::new());
+        }
         let (stored, _) = location.remembered(&**store, thread, None).await?;
         known_models(&self.0.given(), &stored)
     }
@@ -560,6 +572,7 @@ impl Shared {
             mode: *self.mode.borrow(),
             model: state.given.settings.model.clone(),
             preset: state.given.settings.config.preset.clone(),
+            is_configurable: state.given.agent.is_none(),
         }
     }
 
@@ -571,9 +584,14 @@ impl Shared {
     }
 
     pub(super) fn command(&self, command: &str, words: &[&str]) -> String {
-        let flags = self.state().repeated_flags.clone();
-        let words: Vec<_> = words.iter().copied().chain(flags.iter().map(String::as_str)).collect();
-        self.location.command(command, &words)
+        let (flags, is_own) = {
+            let state = self.state();
+            (state.repeated_flags.clone(), state.given.agent.is_some())
+        };
+        // Programs of one's own continue their graphs by `resume`, and the turns of their agent by `chat`.
+        let (command, flag) = if is_own { ("chat", Some("--thread")) } else { (command, None) };
+        let words = flag.into_iter().chain(words.iter().copied()).chain(flags.iter().map(String::as_str));
+        self.location.command(command, &words.collect::<Vec<_>>())
     }
 
     pub(super) fn repeat_flags(&self, flags: &[String]) {

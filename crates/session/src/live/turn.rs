@@ -101,11 +101,11 @@ async fn run(
     let setup = Setup::new(at, store, thread.clone(), purpose, &given, &mut notes, cancel).await;
     show_new(session, &notes);
     let setup = used.insert(setup?);
-    session.repeat_flags(&setup.choice.repeated_flags);
+    session.repeat_flags(&setup.repeated_flags);
     // Nothing to note makes a later note a new one.
     if !session.is_quiet
-        && notes::is_new(&["model"], setup.choice.note.as_deref())
-        && let Some(text) = &setup.choice.note
+        && notes::is_new(&["model"], setup.note.as_deref())
+        && let Some(text) = &setup.note
     {
         session.log.push(SessionEvent::Notice(Notice::new(Level::Info, HINT, text)));
     }

@@ -14,7 +14,7 @@ use superstep::{
 /// Dreams after a turn, if due; returns what there is to report. A failure does not affect the turn.
 pub(crate) async fn after_turn(setup: &Setup) -> Option<String> {
     let (Some(dreams), Some(user)) = (&setup.dreams, &setup.settings.user) else { return None };
-    if setup.choice.name == OFFLINE {
+    if setup.model == OFFLINE {
         return None;
     }
     let dreamt = match run(setup, dreams, user, false).await {

@@ -20,7 +20,7 @@ use superstep::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::{location::Location, model::Choice, settings::Settings, trust::Decided},
+    config::{location::Location, settings::Settings, trust::Decided},
     error::SessionError,
     text::quoted,
     turn::{mcp, randomness::seeded_rng, waiting::Waiting},
@@ -48,7 +48,12 @@ pub struct Setup {
     pub thread: ThreadId,
     /// The settings of the run, as the thread stores them.
     pub settings: Settings,
-    pub choice: Choice,
+    /// The name of the model.
+    pub model: String,
+    /// The note about the choice of the model.
+    pub note: Option<String>,
+    /// The command line words that a database cannot supply and that must be repeated.
+    pub repeated_flags: Vec<String>,
     pub decided: Arc<Decided>,
     pub store: Arc<dyn Checkpointer>,
     /// The memory consolidation, if it is enabled.

@@ -2,6 +2,7 @@
 //!
 //! Start at [`run::run`].
 
+pub(crate) mod agent;
 pub(crate) mod change;
 #[cfg(feature = "restate")]
 pub(crate) mod endpoint;

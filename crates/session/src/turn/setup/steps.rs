@@ -28,13 +28,13 @@ use crate::{
         memory::{self, Memory},
         model::{Choice, Environment, ModelInputs, repeat_config},
         notes::Note,
-        settings::{Given, Settings, StoredSettings},
+        settings::{Given, OwnAgent, Settings, StoredSettings},
         trust::{Decided, replayed::Replayed},
     },
     error::{ErrorKind, SessionError, kind_of},
     offline::planner::OFFLINE,
     text::printable_line,
-    turn::{dream_thread, randomness::seeded_rng, results, snapshots, tools},
+    turn::{dream_thread, mcp, randomness::seeded_rng, results, snapshots, tools},
 };
 
 impl Setup {
@@ -52,6 +52,32 @@ impl Setup {
         let (stored, decided) = steps.stored(&*store).await?;
         let cwd = steps.folder(&stored)?;
         let last_cwd = stored.cwd.clone().filter(|_| location.has_own_db());
+        if let Some(own) = &given.agent {
+            let (agent, servers) = steps.own(own, &cwd, store.clone(), decided.clone(), notes).await?;
+            let config = agent.current_config();
+            let user = given.settings.user.clone().or(stored.user);
+            let (model, cwd_name) = (agent.model_name().to_owned(), cwd.to_str().map(str::to_owned));
+            let settings =
+                Settings { model: Some(model.clone()), cwd: cwd_name, user, ..Settings::default() };
+            return Ok(Self {
+                location,
+                thread,
+                settings,
+                model,
+                note: None,
+                repeated_flags: Vec::new(),
+                decided,
+                store,
+                dreams: None,
+                servers,
+                agent: agent.build().map_err(|error| SessionError::caused(kind_of(&error), &error))?,
+                cancel,
+                has_schema: config.finish.schema.is_some(),
+                window: config.context.window,
+                cwd,
+                last_cwd,
+            });
+        }
         let is_foreign = stored.is_foreign;
         // A pure replay has no effects.
         let (stored, left_out) =
@@ -84,11 +110,14 @@ impl Setup {
         };
         let dreams = steps.permitted_dreams(dreams, &*store, user.as_deref(), &cwd, notes).await?;
         let settings = settings(&choice, config, &cwd, user);
+        let Choice { name, note, repeated_flags, .. } = choice;
         Ok(Self {
             location,
             thread,
             settings,
-            choice,
+            model: name,
+            note,
+            repeated_flags,
             decided,
             store,
             dreams,
@@ -122,6 +151,44 @@ impl Steps<'_> {
     fn is_recorded(&self) -> bool {
         let Purpose::Replay { calls_model, runs_tools, tools, .. } = self.purpose else { return false };
         !calls_model && !runs_tools && *tools == ReplayTools::Recorded
+    }
+
+    /// Makes the agent of a program of one's own, which stores its threads here and waits for the decisions of its user.
+    async fn own(
+        &self,
+        own: &OwnAgent,
+        cwd: &Path,
+        store: Arc<dyn Checkpointer>,
+        decided: Arc<Decided>,
+        notes: &mut Vec<Note>,
+    ) -> Result<(AgentBuilder, Vec<Arc<McpServer>>), SessionError> {
+        let servers = match self.purpose {
+            Purpose::Turn { servers: pool, .. } => self.added_servers(pool, cwd, notes).await?,
+            Purpose::Dream | Purpose::Replay { .. } => Vec::new(),
+        };
+        let trust: Arc<dyn Trust> = decided;
+        let agent = own.make(cwd)?.without_tools(self.given.hidden_tools);
+        let agent = agent.trust(trust).checkpointer(store).approve_by_interrupt();
+        Ok((servers.iter().cloned().fold(agent, |agent, server| agent.tool_source(server)), servers))
+    }
+
+    /// Connects the MCP servers of the client. Those that fail are noted.
+    async fn added_servers(
+        &self,
+        pool: &mcp::Pool,
+        cwd: &Path,
+        notes: &mut Vec<Note>,
+    ) -> Result<Vec<Arc<McpServer>>, SessionError> {
+        let mut connected = Vec::new();
+        for (name, config) in &self.given.servers {
+            let one = BTreeMap::from([(name.clone(), config.clone())]);
+            match pool.connect(one, cwd, self.cancel).await {
+                Ok(servers) => connected.extend(servers),
+                Err(error) if error.kind == ErrorKind::Interrupted => return Err(error),
+                Err(error) => notes.push(Note::always(error.message)),
+            }
+        }
+        Ok(connected)
     }
 
     /// Loads the settings of the thread, and the user's decisions about it.
@@ -249,14 +316,7 @@ impl Steps<'_> {
                 pool.connect(servers, cwd, self.cancel).await?
             }
         };
-        for (name, config) in &self.given.servers {
-            let one = BTreeMap::from([(name.clone(), config.clone())]);
-            match pool.connect(one, cwd, self.cancel).await {
-                Ok(servers) => connected.extend(servers),
-                Err(error) if error.kind == ErrorKind::Interrupted => return Err(error),
-                Err(error) => notes.push(Note::always(error.message)),
-            }
-        }
+        connected.extend(self.added_servers(pool, cwd, notes).await?);
         Ok(connected)
     }
 
