@@ -107,7 +107,7 @@ fn each_change_of_a_configuration_is_reported_at_its_node() {
             |config| ReactConfig { budget: Budget { tool_calls: Some(1), ..config.budget }, ..config },
             "tools",
             channel("messages"),
-            "/1/content",
+            "/1",
         ),
         (
             "budget of tokens",

@@ -194,7 +194,7 @@ async fn the_node_tools_asks_for_an_approval() {
     let test = node(agent.graph(), "tools").state(waiting.last().unwrap().before.clone());
     let denied = test.answer(&question.key, Approval::Deny("no sums".to_owned())).run().await.unwrap();
     insta::assert_snapshot!(denied.diff(), @r#"
-    messages + {"content":"Error: Permission denied: no sums","id":"1.0.0","role":"tool","tool_call_id":"c1"}
+    messages + {"content":"Error: Permission denied: no sums","failed":true,"id":"1.0.0","role":"tool","tool_call_id":"c1"}
     current_step 0 → 1
     tool_call_history + {"args":{"a":2,"b":3},"name":"add"}
     tool_result_history + "Error: Permission denied: no sums"
