@@ -134,6 +134,26 @@ async fn without_a_decision_nothing_runs_and_the_call_waits_for_continue() {
 }
 
 #[tokio::test]
+async fn a_call_that_another_process_decides_is_followed_to_the_end_of_the_turn() {
+    let place = Place::new();
+    let write = write("a.txt", "a");
+    let server = serve([call("c1", "write_file", &write), txt("done"), txt("next")]).await;
+    let mut editor = Editor::start(&place, &server.base_url()).await;
+    let session = editor.new_session(&place).await;
+    let prompt = editor.prompt(&session, "go").await;
+    let asked = editor.asked("session/request_permission").await;
+    let resumed = place.run(&["resume", &session, "--approve", "--base-url", &server.base_url()]).await;
+    assert_eq!((resumed.code, resumed.stdout.trim()), (Some(0), "done"), "{resumed:?}");
+    let withdrawn = editor.asked("$/cancel_request").await;
+    assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
+    let turn = editor.turn(prompt, &[]).await;
+    assert_eq!((turn.stop(), turn.text().as_str()), ("end_turn", "done"));
+    assert_eq!(turn.statuses(), ["c1 completed"]);
+    assert_eq!(editor.ask(&session, "next", &[]).await.text(), "next");
+    server.check().unwrap();
+}
+
+#[tokio::test]
 async fn a_decision_may_have_other_arguments_or_a_reason() {
     let place = Place::new();
     let server = serve([

@@ -209,7 +209,7 @@ impl View {
                     self.show_question();
                 }
             }
-            SessionEvent::Answered { id, decision, by } => self.answered(&id, &decision, by),
+            SessionEvent::Answered { id, decision, by } => self.answered(&id, decision.as_ref(), by),
             SessionEvent::Plan(items) => self.plan(items),
             SessionEvent::Files(changes) => {
                 for line in changed_files(&changes) {
@@ -311,14 +311,22 @@ impl View {
         }
     }
 
-    fn answered(&mut self, id: &str, decision: &Approval, by: AnsweredBy) {
+    fn answered(&mut self, id: &str, decision: Option<&Approval>, by: AnsweredBy) {
         let was_first = self.asked.front().is_some_and(|question| question.id == id);
         self.asked.retain(|question| question.id != id);
-        if by == AnsweredBy::Mode && *decision == Approval::Approve {
+        if by == AnsweredBy::Mode && decision == Some(&Approval::Approve) {
             // There was no question, and the call has its row.
             return;
         }
-        let by = if by == AnsweredBy::Mode { " (by the mode)" } else { "" };
+        let by = match by {
+            AnsweredBy::Mode => " (by the mode)",
+            AnsweredBy::Elsewhere => " in another process",
+            AnsweredBy::Here => "",
+        };
+        let Some(decision) = decision else {
+            self.note(&format!("  → decided{by}"), DIM);
+            return;
+        };
         let (text, style) = match decision {
             Approval::Approve => ("allowed".to_owned(), GOOD),
             Approval::Always => ("allowed, also later calls of this tool".to_owned(), GOOD),
@@ -547,7 +555,7 @@ mod tests {
         );
         assert!(!shown.iter().any(|line| line.contains("run two")));
         let (decision, by) = (Approval::Deny("no\u{1b}".into()), AnsweredBy::Here);
-        view.event(SessionEvent::Answered { id: "one".into(), decision, by });
+        view.event(SessionEvent::Answered { id: "one".into(), decision: Some(decision), by });
         assert_eq!(lines(&mut view)[..2], ["  → denied: no\\u{1b}", "? run two"]);
     }
 

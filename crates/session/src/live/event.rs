@@ -69,8 +69,8 @@ pub enum SessionEvent {
     Answered {
         /// The id of the question.
         id: String,
-        /// The decision.
-        decision: Approval,
+        /// The decision; `None` if another process has it.
+        decision: Option<Approval>,
         /// The one who decided.
         by: AnsweredBy,
     },
@@ -146,6 +146,8 @@ pub enum AnsweredBy {
     Here,
     /// The [mode](crate::live::Mode).
     Mode,
+    /// Another process, which continues the turn.
+    Elsewhere,
 }
 
 /// The weight of a notice.

@@ -4,6 +4,7 @@
 //! conversation.
 
 mod calls;
+mod elsewhere;
 mod event;
 mod log;
 mod mode;

@@ -15,6 +15,7 @@ use crate::live::{
     event::{MessageView, Said, SessionEvent},
     log::EventLog,
     notices::notice,
+    transcript::transcript,
 };
 
 /// The message whose pieces arrive.
@@ -66,6 +67,17 @@ impl Projection {
             }
             Event::Lagged { skipped } => self.log.push(SessionEvent::Lagged { skipped: *skipped }),
             _ => {}
+        }
+    }
+
+    /// Emits the messages of another process, as if they were streamed.
+    pub(super) fn stored<'a>(&mut self, messages: impl IntoIterator<Item = &'a Message>) {
+        for event in transcript(messages, &mut self.calls) {
+            if let SessionEvent::Message(MessageView { id, is_user: false, thought, text, .. }) = &event {
+                self.piece(id, Said::Thought, thought.clone());
+                self.piece(id, Said::Text, text.clone());
+            }
+            self.log.push(event);
         }
     }
 

@@ -40,8 +40,10 @@ pub(super) fn transcript<'a>(
                     SessionEvent::Call(call) if call.key == done.key => Some(call),
                     _ => None,
                 });
-                if let Some(begun) = begun {
-                    *begun = done;
+                match begun {
+                    Some(begun) => *begun = done,
+                    // The call is in an earlier part of the conversation.
+                    None => events.push(SessionEvent::Call(done)),
                 }
             }
             _ => {}

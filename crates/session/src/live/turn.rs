@@ -2,7 +2,7 @@
 //!
 //! Start at [`turns`].
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc};
 
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::Value;
@@ -18,6 +18,7 @@ use crate::{
     error::{ErrorKind, SessionError},
     live::{
         calls::CallStatus,
+        elsewhere,
         event::{AnsweredBy, Ended, Level, SessionEvent, TurnEnd, UsageView},
         notices::Notice,
         projection::Projection,
@@ -110,7 +111,7 @@ async fn run(
         session.log.push(SessionEvent::Notice(Notice::new(Level::Info, HINT, text)));
     }
     let mut granted = Vec::new();
-    let mut stream = match &job.input {
+    let stream = match &job.input {
         Input::Prompt(prompt) => {
             if prompt.on_unfinished == OnUnfinished::Discard {
                 granted = setup.decided.discard();
@@ -144,23 +145,42 @@ async fn run(
             resume(session, setup, &waiting, answers.clone()).await?
         }
     };
-    let (outcome, waiting) = loop {
-        let outcome = follow(session, setup, stream, projection).await;
-        let kept = setup.forget_discarded(&std::mem::take(&mut granted)).await;
-        let outcome = match outcome {
-            Ok(outcome) => outcome,
-            Err(error) => return Err(refused(session, setup, error).await),
-        };
-        kept?;
+    let ran = follow(session, setup, stream, projection).await;
+    let kept = setup.forget_discarded(&granted).await;
+    let mut outcome = match ran {
+        Ok(outcome) => outcome,
+        Err(error) => return Err(refused(session, setup, error).await),
+    };
+    kept?;
+    let waiting = loop {
         show_new(session, &setup.decided.take_notes());
         let waiting = Waiting::of(&outcome.interrupts)?;
         if waiting.is_empty() || job.cancel.is_cancelled() {
-            break (outcome, waiting);
+            break waiting;
         }
-        let Some(answers) = decide(session, job, projection, &waiting).await else {
-            break (outcome, waiting);
+        let ran = match decide(session, job, projection, &waiting).await {
+            Decision::Open => break waiting,
+            Decision::Made(answers) => {
+                let stream = resume(session, setup, &waiting, answers).await?;
+                match follow(session, setup, stream, projection).await {
+                    // Another process was a moment faster.
+                    Err(error) if error.is_busy() || error.is_rejected_answer() => None,
+                    ran => Some(ran),
+                }
+            }
+            Decision::Elsewhere => None,
         };
-        stream = resume(session, setup, &waiting, answers).await?;
+        outcome = match ran {
+            Some(Ok(outcome)) => outcome,
+            Some(Err(error)) => return Err(refused(session, setup, error).await),
+            None => {
+                let ran = setup.agent.graph().thread(thread);
+                let known = outcome.state.messages.len();
+                let outcome = elsewhere::follow(&*session.store, ran, thread, &job.cancel).await?;
+                projection.stored(outcome.state.messages.iter().skip(known));
+                outcome
+            }
+        };
     };
     let end = match outcome.status {
         Status::Completed => outcome.state.outcome.unwrap_or(AgentOutcome::Completed),
@@ -267,13 +287,23 @@ fn begins_run(session: &Shared, setup: &Setup) {
     }
 }
 
-/// Asks about calls that wait, and returns the decisions; `None` if the turn is cancelled before all are decided.
+/// The decisions about calls that wait.
+enum Decision {
+    /// All calls are decided.
+    Made(Answers),
+    /// Another process continues the turn.
+    Elsewhere,
+    /// The turn was cancelled before all calls were decided.
+    Open,
+}
+
+/// Asks about calls that wait.
 async fn decide(
     session: &Shared,
     job: &mut Job,
     projection: &mut Projection,
     waiting: &[Waiting],
-) -> Option<Answers> {
+) -> Decision {
     let mut open: Vec<Question> = Vec::new();
     for call in waiting {
         let request = &call.request;
@@ -287,6 +317,7 @@ async fn decide(
     let mut asked = Vec::<String>::new();
     session.ask(open.clone());
     let mut modes = session.mode.subscribe();
+    let mut continued = pin!(elsewhere::continued(&*session.store, &session.thread));
     while !open.is_empty() {
         let mode = *modes.borrow_and_update();
         let decided =
@@ -299,15 +330,25 @@ async fn decide(
                 }
                 asked = open.iter().map(|question| question.id.clone()).collect();
                 let answer = tokio::select! {
-                    () = job.cancel.cancelled() => None,
+                    () = job.cancel.cancelled() => Err(Decision::Open),
                     Ok(()) = modes.changed() => continue,
-                    answer = job.answers.recv() => answer,
+                    answer = job.answers.recv() => answer.ok_or(Decision::Open),
+                    // A shell that prints raw events blocks on the terminal, and learns it from the run.
+                    () = &mut continued, if !session.raw_events => Err(Decision::Elsewhere),
                 };
-                let Some((id, approval)) = answer else {
-                    session.ask(Vec::new());
-                    return None;
-                };
-                (id, approval, AnsweredBy::Here)
+                match answer {
+                    Ok((id, approval)) => (id, approval, AnsweredBy::Here),
+                    Err(end) => {
+                        session.ask(Vec::new());
+                        if matches!(end, Decision::Elsewhere) {
+                            for Question { id, .. } in open {
+                                let by = AnsweredBy::Elsewhere;
+                                session.log.push(SessionEvent::Answered { id, decision: None, by });
+                            }
+                        }
+                        return end;
+                    }
+                }
             }
         };
         let Some(at) = open.iter().position(|question| question.id == id) else { continue };
@@ -324,8 +365,8 @@ async fn decide(
         session.ask(open.clone());
         for (question, decision) in decided {
             answers = answers.answer(question.id.clone(), Value::from(decision.clone()));
-            session.log.push(SessionEvent::Answered { id: question.id, decision, by });
+            session.log.push(SessionEvent::Answered { id: question.id, decision: Some(decision), by });
         }
     }
-    Some(answers)
+    Decision::Made(answers)
 }
