@@ -10,7 +10,7 @@ use superstep_engine::NodeName;
 use superstep_state::Channel;
 
 use crate::{
-    CheckpointId, CompiledGraph, Interrupt, Outcome, RunError, State, Status,
+    CheckpointId, CompiledGraph, Interrupt, Outcome, RunError, State, Status, ThreadId,
     api::state::{StateSnapshot, TaskSnapshot},
 };
 
@@ -59,21 +59,30 @@ pub struct JsonTask {
     pub node: NodeName,
     /// `true` if the task is finished.
     pub is_done: bool,
+    /// The update of the task in its JSON form, if it is finished.
+    pub result: Option<Value>,
     /// The error of the task, if it failed.
     pub error: Option<String>,
     /// The pending interrupts of the task.
     pub interrupts: Vec<Interrupt>,
+    /// The stored threads of the graphs that it called, if it is pending.
+    pub subgraphs: Vec<ThreadId>,
 }
 
 impl JsonSnapshot {
-    pub(super) fn new<S: State>(snapshot: StateSnapshot<S>) -> Self {
+    /// # Errors
+    /// [`RunError::Unstorable`] for the update of a task that has no JSON form.
+    pub(super) fn new<S: State>(snapshot: StateSnapshot<S>) -> Result<Self, RunError> {
         let StateSnapshot { values, next, tasks, checkpoint, .. } = snapshot;
         let task = |task: TaskSnapshot<S>| {
-            let TaskSnapshot { node, result, error, interrupts, .. } = task;
-            JsonTask { node, is_done: result.is_some(), error, interrupts }
+            let TaskSnapshot { node, result, error, interrupts, subgraphs } = task;
+            let result = result.map(serde_json::to_value).transpose().map_err(|source| {
+                RunError::Unstorable { what: format!("the update of node `{node}`"), source }
+            })?;
+            Ok(JsonTask { node, is_done: result.is_some(), result, error, interrupts, subgraphs })
         };
-        let tasks = tasks.into_iter().map(task).collect();
-        Self { next, tasks, checkpoint, state: AnyState::new(values) }
+        let tasks = tasks.into_iter().map(task).collect::<Result<_, RunError>>()?;
+        Ok(Self { next, tasks, checkpoint, state: AnyState::new(values) })
     }
 
     /// Returns the questions that wait for an answer.

@@ -14,8 +14,8 @@ use superstep_checkpoint::Retention;
 use superstep_engine::Drawing;
 
 use crate::{
-    CheckpointId, Checkpointer, Command, CompiledGraph, RunError, RunStream, State, Streaming, Thread,
-    ThreadId,
+    CheckpointId, Checkpointer, Command, CompiledGraph, History, RunError, RunStream, State, Streaming,
+    Thread, ThreadId,
     api::{
         erased::{
             input::{InputError, ReadInput, read_update},
@@ -47,6 +47,10 @@ pub trait JsonThread: Send + Sync {
 
     /// Returns the state: see [`Thread::state`].
     fn state(&self) -> Running<'_, JsonSnapshot>;
+
+    /// Returns the checkpoints that match with their states, newest first: see
+    /// [`ThreadHistory::states`](crate::thread::ThreadHistory::states).
+    fn history(&self, range: History) -> Running<'_, Vec<JsonSnapshot>>;
 
     /// Stores an update in the name of a node: see [`Thread::update_as`].
     ///
@@ -154,7 +158,15 @@ impl<S: State> JsonThread for TypedThread<S> {
     }
 
     fn state(&self) -> Running<'_, JsonSnapshot> {
-        Box::pin(async { self.thread.state().await.map(JsonSnapshot::new) })
+        Box::pin(async { self.thread.state().await.and_then(JsonSnapshot::new) })
+    }
+
+    fn history(&self, range: History) -> Running<'_, Vec<JsonSnapshot>> {
+        let states = async move {
+            let states = self.thread.history().range(range).states().await?;
+            states.into_iter().map(JsonSnapshot::new).collect()
+        };
+        Box::pin(states)
     }
 
     fn update(&self, node: AsNode, update: &Value) -> Result<Running<'_, CheckpointId>, InputError> {

@@ -1,0 +1,159 @@
+//! Parts of requests and answers that several endpoints share.
+
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Request, rejection::BytesRejection},
+    http::{HeaderValue, StatusCode, header::HeaderName, request::Parts},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+use crate::error::ApiError;
+
+/// The JSON body of a request, of any content type. No body is an empty object.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection: BytesRejection| ApiError::new(rejection.status(), rejection.body_text()))?;
+        let json: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+        let mut reader = serde_json::Deserializer::from_slice(json);
+        let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+            let place = error.path().to_string();
+            let reason = error.into_inner();
+            ApiError::invalid(if place == "." { reason.to_string() } else { format!("{place}: {reason}") })
+        })?;
+        reader.end().map_err(|error| ApiError::invalid(error.to_string()))?;
+        Ok(Self(read))
+    }
+}
+
+/// The query of a request: names and values in order, of which a name may come several times.
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Query {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let query = parts.uri.query().unwrap_or_default();
+        let pairs = url::form_urlencoded::parse(query.as_bytes());
+        Ok(Self(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()))
+    }
+}
+
+impl Query {
+    /// Returns the first value of a name that is not empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.all(name).next()
+    }
+
+    /// Returns the values of a name that are not empty.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0
+            .iter()
+            .filter(move |(known, value)| known == name && !value.is_empty())
+            .map(|(_, value)| &**value)
+    }
+
+    /// Returns whether a flag is set: `true` or `1`.
+    ///
+    /// # Errors
+    /// 422 for another value.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, ApiError> {
+        match self.get(name) {
+            None | Some("false" | "0" | "False") => Ok(false),
+            Some("true" | "1" | "True") => Ok(true),
+            Some(_) => Err(ApiError::invalid(format!("{name}: expected `true` or `false`"))),
+        }
+    }
+
+    /// Returns a number.
+    ///
+    /// # Errors
+    /// 422 for a value that is none.
+    pub(crate) fn number(&self, name: &str) -> Result<Option<usize>, ApiError> {
+        let read =
+            |text: &str| text.parse().map_err(|_| ApiError::invalid(format!("{name}: expected a number")));
+        self.get(name).map(read).transpose()
+    }
+}
+
+/// A part of a list: at most `limit` entries after the first `offset`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page {
+    limit: usize,
+    offset: usize,
+}
+
+impl Page {
+    /// # Errors
+    /// 422 for a limit out of 1 to 1000.
+    pub(crate) fn new(limit: Option<usize>, offset: Option<usize>) -> Result<Self, ApiError> {
+        let limit = limit.unwrap_or(10);
+        if !(1..=1_000).contains(&limit) {
+            return Err(ApiError::invalid("limit: expected 1 to 1000"));
+        }
+        Ok(Self { limit, offset: offset.unwrap_or(0) })
+    }
+
+    pub(crate) fn of<T>(self, all: Vec<T>) -> Vec<T> {
+        all.into_iter().skip(self.offset).take(self.limit).collect()
+    }
+
+    /// Returns an answer with the entries of this page, and the headers that say what else there is.
+    pub(crate) fn answer(self, entries: Vec<Value>, total: usize) -> Response {
+        let next = self.offset + entries.len();
+        let mut response = Json(entries).into_response();
+        let mut set = |name: &'static str, value: usize| {
+            response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from(value));
+        };
+        set("x-pagination-total", total);
+        if next < total {
+            set("x-pagination-next", next);
+        }
+        response
+    }
+}
+
+/// The order of a search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SortOrder {
+    Asc,
+    #[default]
+    Desc,
+}
+
+impl SortOrder {
+    pub(crate) fn sort<T, K: Ord>(self, all: &mut [T], key: impl Fn(&T) -> K) {
+        all.sort_by(|a, b| {
+            let ordering = key(a).cmp(&key(b));
+            if self == Self::Asc { ordering } else { ordering.reverse() }
+        });
+    }
+}
+
+/// Retains the selected fields of an object; all of them without a selection.
+pub(crate) fn select(entry: Value, fields: Option<&[String]>) -> Value {
+    match (entry, fields) {
+        (Value::Object(mut entry), Some(fields)) => {
+            entry.retain(|name, _| fields.contains(name));
+            entry.into()
+        }
+        (entry, _) => entry,
+    }
+}
+
+/// Reads an optional field that clients also send as null.
+pub(crate) fn or_empty(map: Option<Map<String, Value>>) -> Map<String, Value> {
+    map.unwrap_or_default()
+}
+
+/// The answer to what succeeds without a result.
+pub(crate) const DONE: StatusCode = StatusCode::NO_CONTENT;

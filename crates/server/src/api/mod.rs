@@ -1,0 +1,82 @@
+//! The endpoints.
+//!
+//! Start at [`routes`].
+
+mod assistants;
+mod extract;
+mod runs;
+mod state;
+mod store;
+mod streams;
+mod system;
+mod threads;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    http::StatusCode,
+    routing::{get, post},
+};
+
+use crate::{error::ApiError, runs::hub::Hub};
+
+/// Returns all endpoints.
+pub(crate) fn routes(hub: Arc<Hub>) -> Router {
+    Router::new()
+        .route("/ok", get(system::ok))
+        .route("/info", get(system::info))
+        .route("/assistants", post(assistants::create))
+        .route("/assistants/search", post(assistants::search))
+        .route("/assistants/count", post(assistants::count))
+        .route("/assistants/{id}", get(assistants::read).patch(assistants::change).delete(assistants::delete))
+        .route("/assistants/{id}/versions", post(assistants::versions))
+        .route("/assistants/{id}/latest", post(assistants::choose_version))
+        .route("/assistants/{id}/graph", get(assistants::graph))
+        .route("/assistants/{id}/schemas", get(assistants::schemas))
+        .route("/assistants/{id}/subgraphs", get(assistants::subgraphs))
+        .route("/assistants/{id}/subgraphs/{namespace}", get(assistants::subgraphs))
+        .route("/threads", post(threads::create))
+        .route("/threads/search", post(threads::search))
+        .route("/threads/count", post(threads::count))
+        .route("/threads/prune", post(threads::prune))
+        .route("/threads/{thread}", get(threads::read).patch(threads::change).delete(threads::delete))
+        .route("/threads/{thread}/copy", post(threads::copy))
+        .route("/threads/{thread}/state", get(state::read).post(state::update))
+        .route("/threads/{thread}/state/checkpoint", post(state::read_named))
+        .route("/threads/{thread}/state/{checkpoint}", get(state::read_at))
+        .route("/threads/{thread}/history", get(state::history).post(state::search_history))
+        .route("/threads/{thread}/stream", get(streams::follow_thread))
+        .route("/threads/{thread}/runs", get(runs::list).post(runs::create))
+        .route("/threads/{thread}/runs/stream", post(runs::stream))
+        .route("/threads/{thread}/runs/wait", post(runs::wait))
+        .route("/threads/{thread}/runs/crons", post(system::no_crons))
+        .route("/threads/{thread}/runs/{run}", get(runs::read).delete(runs::delete))
+        .route("/threads/{thread}/runs/{run}/join", get(runs::join))
+        .route("/threads/{thread}/runs/{run}/stream", get(streams::join))
+        .route("/threads/{thread}/runs/{run}/cancel", post(runs::cancel))
+        .route("/runs", post(runs::create_stateless))
+        .route("/runs/stream", post(runs::stream_stateless))
+        .route("/runs/wait", post(runs::wait_stateless))
+        .route("/runs/batch", post(runs::batch))
+        .route("/runs/cancel", post(runs::cancel_many))
+        .route("/runs/{run}/stream", get(streams::join_stateless))
+        .route("/runs/crons", post(system::no_crons))
+        .route("/runs/crons/search", post(system::no_crons))
+        .route("/runs/crons/count", post(system::no_crons))
+        .route("/runs/crons/{cron}", get(system::no_crons).patch(system::no_crons).delete(system::no_crons))
+        .route("/store/items", get(store::read).put(store::put).delete(store::delete))
+        .route("/store/items/search", post(store::search))
+        .route("/store/namespaces", post(store::namespaces))
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(hub)
+}
+
+async fn unknown() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "Not Found")
+}
+
+async fn wrong_method() -> ApiError {
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
+}

@@ -1,0 +1,351 @@
+//! Endpoints of runs.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    body::{Body as Bytes, Bytes as Chunk},
+    extract::{Path, State},
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use futures::stream;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    extract::{Body, DONE, Page, Query, select},
+    streams::{From, Hangup, of_run},
+};
+use crate::{
+    error::ApiError,
+    rows::{
+        run::{RunRow, RunStatus},
+        thread::ThreadRow,
+    },
+    runs::{
+        hub::{Hub, run_key},
+        lanes::NewRun,
+        live::{LiveRun, RunEnd, Stop},
+        request::{IfNotExists, OnCompletion, OnDisconnect, RunRequest},
+    },
+    wire::{ids, state, time},
+};
+
+pub(super) async fn create(
+    State(hub): State<Arc<Hub>>,
+    Path(thread): Path<String>,
+    Body(request): Body<RunRequest>,
+) -> Result<Response, ApiError> {
+    let live = begin(&hub, &thread, request).await?;
+    background(&hub, &live)
+}
+
+pub(super) async fn stream(
+    State(hub): State<Arc<Hub>>,
+    Path(thread): Path<String>,
+    Body(request): Body<RunRequest>,
+) -> Result<Response, ApiError> {
+    let cancels = request.on_disconnect == Some(OnDisconnect::Cancel);
+    let live = begin(&hub, &thread, request).await?;
+    Ok(streamed(&hub, live, cancels))
+}
+
+pub(super) async fn wait(
+    State(hub): State<Arc<Hub>>,
+    Path(thread): Path<String>,
+    Body(request): Body<RunRequest>,
+) -> Result<Response, ApiError> {
+    let cancels = request.on_disconnect == Some(OnDisconnect::Cancel);
+    let live = begin(&hub, &thread, request).await?;
+    Ok(waited(&hub, live, cancels))
+}
+
+pub(super) async fn create_stateless(
+    State(hub): State<Arc<Hub>>,
+    Body(request): Body<RunRequest>,
+) -> Result<Response, ApiError> {
+    let live = begin_stateless(&hub, request).await?;
+    background(&hub, &live)
+}
+
+pub(super) async fn stream_stateless(
+    State(hub): State<Arc<Hub>>,
+    Body(request): Body<RunRequest>,
+) -> Result<Response, ApiError> {
+    let cancels = request.on_disconnect == Some(OnDisconnect::Cancel);
+    let live = begin_stateless(&hub, request).await?;
+    Ok(streamed(&hub, live, cancels))
+}
+
+pub(super) async fn wait_stateless(
+    State(hub): State<Arc<Hub>>,
+    Body(request): Body<RunRequest>,
+) -> Result<Response, ApiError> {
+    let cancels = request.on_disconnect == Some(OnDisconnect::Cancel);
+    let live = begin_stateless(&hub, request).await?;
+    Ok(waited(&hub, live, cancels))
+}
+
+/// Begins several stateless runs. If one is refused, those before it run.
+pub(super) async fn batch(
+    State(hub): State<Arc<Hub>>,
+    Body(requests): Body<Vec<RunRequest>>,
+) -> Result<Json<Vec<Value>>, ApiError> {
+    let mut runs = Vec::new();
+    for request in requests {
+        let live = begin_stateless(&hub, request).await?;
+        runs.push(shown(&hub, &live)?);
+    }
+    Ok(Json(runs))
+}
+
+pub(super) async fn list(
+    State(hub): State<Arc<Hub>>,
+    Path(thread): Path<String>,
+    query: Query,
+) -> Result<Json<Vec<Value>>, ApiError> {
+    hub.thread_row(&thread)?;
+    let mut runs = hub.runs_of(&thread);
+    if let Some(status) = query.get("status") {
+        let known = ["pending", "running", "success", "error", "interrupted", "timeout"];
+        if !known.contains(&status) {
+            return Err(ApiError::invalid(format!("status: expected one of {}", known.join(", "))));
+        }
+        runs.retain(|run| run.status.as_str() == status);
+    }
+    runs.reverse();
+    let fields: Vec<String> = query.all("select").map(str::to_owned).collect();
+    let fields = (!fields.is_empty()).then_some(fields);
+    let page = Page::new(query.number("limit")?, query.number("offset")?)?;
+    Ok(Json(page.of(runs).iter().map(|run| select(run.to_wire(), fields.as_deref())).collect()))
+}
+
+pub(super) async fn read(
+    State(hub): State<Arc<Hub>>,
+    Path((thread, run)): Path<(String, String)>,
+) -> Result<Json<Value>, ApiError> {
+    Ok(Json(hub.run_row(&thread, &run)?.to_wire()))
+}
+
+pub(super) async fn delete(
+    State(hub): State<Arc<Hub>>,
+    Path((thread, run)): Path<(String, String)>,
+) -> Result<StatusCode, ApiError> {
+    hub.run_row(&thread, &run)?;
+    if let Some(live) = hub.stop_run(&run, Stop::Interrupt) {
+        live.ended().await;
+    }
+    hub.runs.delete(&run_key(&thread, &run)).await?;
+    Ok(DONE)
+}
+
+pub(super) async fn join(
+    State(hub): State<Arc<Hub>>,
+    Path((thread, run)): Path<(String, String)>,
+    query: Query,
+) -> Result<Response, ApiError> {
+    if let Some(live) = hub.live(&run).filter(|live| live.about.thread == thread && !live.log.has_ended()) {
+        return Ok(waited(&hub, live, query.flag("cancel_on_disconnect")?));
+    }
+    let row = hub.run_row(&thread, &run)?;
+    let result = match row.failure {
+        Some(failure) => json!({ "__error__": failure }),
+        None => {
+            let thread = hub.thread_row(&thread)?;
+            let mut values = hub.values(&thread).await?;
+            let interrupts: Vec<&Value> =
+                thread.interrupts.values().filter_map(Value::as_array).flatten().collect();
+            if values.is_object() && !interrupts.is_empty() {
+                values["__interrupt__"] = json!(interrupts);
+            }
+            values
+        }
+    };
+    let mut response = Json(result).into_response();
+    locate(&mut response, &row.thread, &row.id, Some("join"));
+    Ok(response)
+}
+
+pub(super) async fn cancel(
+    State(hub): State<Arc<Hub>>,
+    Path((thread, run)): Path<(String, String)>,
+    query: Query,
+) -> Result<Response, ApiError> {
+    let stop = stop_of(&query)?;
+    let nothing = || ApiError::new(StatusCode::NOT_FOUND, "No runs found to cancel.");
+    let row = hub.run_row(&thread, &run).map_err(|_| nothing())?;
+    let live = hub.stop_run(&row.id, stop).ok_or_else(nothing)?;
+    let mut response = if query.flag("wait")? {
+        live.ended().await;
+        Json(json!({})).into_response()
+    } else {
+        StatusCode::ACCEPTED.into_response()
+    };
+    locate(&mut response, &thread, &run, Some("join"));
+    Ok(response)
+}
+
+#[derive(Deserialize)]
+pub(super) struct CancelMany {
+    thread_id: Option<String>,
+    run_ids: Option<Vec<String>>,
+    status: Option<String>,
+}
+
+pub(super) async fn cancel_many(
+    State(hub): State<Arc<Hub>>,
+    query: Query,
+    Body(which): Body<CancelMany>,
+) -> Result<StatusCode, ApiError> {
+    let stop = stop_of(&query)?;
+    let open = hub.runs.list(|row| {
+        row.status.is_open()
+            && which.thread_id.as_ref().is_none_or(|thread| row.thread == *thread)
+            && which.run_ids.as_ref().is_none_or(|runs| runs.contains(&row.id))
+    });
+    let fits = |row: &RunRow| match which.status.as_deref() {
+        Some("pending") => Ok(row.status == RunStatus::Pending),
+        Some("running") => Ok(row.status == RunStatus::Running),
+        Some("all") => Ok(true),
+        None => Ok(which.thread_id.is_some() && which.run_ids.is_some()),
+        Some(_) => Err(ApiError::invalid("status: expected pending, running or all")),
+    };
+    if which.status.is_none() && (which.thread_id.is_none() || which.run_ids.is_none()) {
+        return Err(ApiError::invalid("expected `thread_id` and `run_ids`, or `status`"));
+    }
+    for row in open {
+        if fits(&row)? {
+            hub.stop_run(&row.id, stop);
+        }
+    }
+    Ok(DONE)
+}
+
+fn stop_of(query: &Query) -> Result<Stop, ApiError> {
+    match query.get("action") {
+        None | Some("interrupt") => Ok(Stop::Interrupt),
+        Some("rollback") => Ok(Stop::Rollback),
+        Some(_) => Err(ApiError::invalid("action: expected interrupt or rollback")),
+    }
+}
+
+/// Queues a run on a thread that exists, or, if the request says so, is created.
+async fn begin(hub: &Arc<Hub>, thread: &str, request: RunRequest) -> Result<Arc<LiveRun>, ApiError> {
+    let creates = request.if_not_exists == Some(IfNotExists::Create);
+    let existing = hub.threads.get(thread);
+    if existing.is_none() && !creates {
+        return Err(ApiError::not_found("thread", thread));
+    }
+    let new = new_run(hub, request)?;
+    let row = match existing {
+        Some(row) => row,
+        None => {
+            ids::check_thread(thread)?;
+            let row = ThreadRow::new(thread.to_owned(), Map::new(), time::now_us());
+            hub.threads.add(thread, row.clone()).await?.unwrap_or(row)
+        }
+    };
+    hub.create(&row, new).await
+}
+
+/// Queues a run on a thread of its own.
+async fn begin_stateless(hub: &Arc<Hub>, request: RunRequest) -> Result<Arc<LiveRun>, ApiError> {
+    let keeps = request.on_completion == Some(OnCompletion::Keep);
+    let mut new = new_run(hub, request)?;
+    new.plan.temporary = !keeps;
+    let mut row = ThreadRow::new(ids::new_ordered(), Map::new(), time::now_us());
+    row.temporary = !keeps;
+    hub.threads.put(&row.id, row.clone()).await?;
+    hub.create(&row, new).await
+}
+
+/// # Errors
+/// 422 for an unknown assistant, and for a request that is not valid.
+fn new_run(hub: &Hub, request: RunRequest) -> Result<NewRun, ApiError> {
+    let assistant = hub.assistant(&request.assistant_id).ok_or_else(|| {
+        let graphs: Vec<_> = hub.graphs.keys().map(|name| format!("`{name}`")).collect();
+        ApiError::invalid(format!(
+            "assistant `{}` not found; the graphs of this server are {}",
+            request.assistant_id,
+            graphs.join(", ")
+        ))
+    })?;
+    let version = assistant.version();
+    let graph = hub.graph(&version.graph).map_err(|error| ApiError::invalid(error.detail))?;
+    let plan = request.plan(&**graph, version)?;
+    Ok(NewRun { graph: version.graph.clone(), assistant: assistant.id, plan })
+}
+
+fn shown(hub: &Hub, live: &LiveRun) -> Result<Value, ApiError> {
+    let row = hub.runs.get(&run_key(&live.about.thread, &live.about.run));
+    // A short stateless run may be over and deleted.
+    let row = row.map(|row| row.to_wire());
+    row.ok_or_else(|| ApiError::not_found("run", &live.about.run))
+}
+
+fn background(hub: &Hub, live: &LiveRun) -> Result<Response, ApiError> {
+    let mut response = Json(shown(hub, live)?).into_response();
+    locate(&mut response, &live.about.thread, &live.about.run, None);
+    Ok(response)
+}
+
+fn streamed(hub: &Arc<Hub>, live: Arc<LiveRun>, cancels: bool) -> Response {
+    let hangup = cancels.then(|| Hangup::new(hub, &live));
+    of_run(hub, live, None, From::Begin, hangup)
+}
+
+/// Returns an answer with the result of a run, which sends blanks until it is there.
+fn waited(hub: &Arc<Hub>, live: Arc<LiveRun>, cancels: bool) -> Response {
+    let (thread, run) = (live.about.thread.clone(), live.about.run.clone());
+    let hangup = cancels.then(|| Hangup::new(hub, &live));
+    let heartbeat = hub.limits.heartbeat;
+    let body = stream::unfold(Some((live, hangup)), move |waiting| async move {
+        let (live, hangup) = waiting?;
+        let chunk: Result<_, std::convert::Infallible> =
+            match tokio::time::timeout(heartbeat, live.ended()).await {
+                Err(_) => return Some((Ok(Chunk::from_static(b"\n")), Some((live, hangup)))),
+                Ok(end) => Ok(Chunk::from(result(&end).to_string())),
+            };
+        Some((chunk, None))
+    });
+    let mut response = Response::new(Bytes::from_stream(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    locate(&mut response, &thread, &run, Some("join"));
+    response
+}
+
+fn result(end: &RunEnd) -> Value {
+    let failed =
+        |error: &str, message: String| json!({ "__error__": { "error": error, "message": message } });
+    if let Some(failure) = &end.failure {
+        return json!({ "__error__": failure });
+    }
+    match end.state.as_ref().map(superstep_graph::erased::AnyState::values) {
+        None => json!({}),
+        Some(Err(error)) => failed("ServerError", superstep_graph::error::chain(&error)),
+        Some(Ok(values)) => {
+            let mut values = state::shown_values(values);
+            if !end.interrupts.is_empty() {
+                let interrupts = end.interrupts.iter().map(state::interrupt).collect();
+                values.insert("__interrupt__".to_owned(), interrupts);
+            }
+            values.into()
+        }
+    }
+}
+
+/// Adds the headers by which clients find a run again.
+pub(super) fn locate(response: &mut Response, thread: &str, run: &str, place: Option<&str>) {
+    let run = format!("/threads/{thread}/runs/{run}");
+    let mut set = |name, value: String| {
+        // The name of a thread may have characters that a header cannot carry; such clients do without.
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            response.headers_mut().insert(name, value);
+        }
+    };
+    if let Some(place) = place {
+        set(header::LOCATION, format!("{run}/{place}"));
+    }
+    set(header::CONTENT_LOCATION, run);
+}

@@ -1,0 +1,307 @@
+//! The events of a run as the streams of the runs API have them.
+//!
+//! Start at [`RunsProjection`].
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use superstep_graph::{CheckpointId, Interrupt, checkpoint::CheckpointMeta};
+
+use crate::{
+    events::{
+        event::{Kind, MessagePart, PartKind, RunEvent, TaskInfo},
+        modes::{Mode, Modes},
+        sse::Frame,
+    },
+    wire::{ids, messages, state, time},
+};
+
+/// What every frame of a run may say about it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct About {
+    pub(crate) run: String,
+    pub(crate) thread: String,
+    pub(crate) assistant: String,
+    pub(crate) graph: String,
+    /// The metadata of the run.
+    pub(crate) metadata: Map<String, Value>,
+}
+
+impl About {
+    /// Returns the metadata of the run's checkpoints and messages.
+    pub(crate) fn full_metadata(&self) -> Map<String, Value> {
+        let mut full = self.metadata.clone();
+        for (name, value) in [
+            ("graph_id", &self.graph),
+            ("assistant_id", &self.assistant),
+            ("run_id", &self.run),
+            ("thread_id", &self.thread),
+        ] {
+            full.insert(name.to_owned(), value.as_str().into());
+        }
+        full.insert("run_attempt".to_owned(), 1.into());
+        full
+    }
+}
+
+/// Translates the events of one run, from its first on, for one client.
+pub(crate) struct RunsProjection {
+    modes: Modes,
+    subgraphs: bool,
+    about: About,
+    /// The newest checkpoint of each graph by namespace, which the ids of its tasks contain.
+    checkpoints: BTreeMap<String, CheckpointId>,
+    /// The messages that come in pieces, by id, so far.
+    partial: BTreeMap<String, Map<String, Value>>,
+}
+
+impl RunsProjection {
+    pub(crate) fn new(modes: Modes, subgraphs: bool, about: About) -> Self {
+        Self { modes, subgraphs, about, checkpoints: BTreeMap::new(), partial: BTreeMap::new() }
+    }
+
+    /// Translates the next event: to no frame, or to several in order.
+    pub(crate) fn project(&mut self, event: &RunEvent) -> Vec<Frame> {
+        let namespace = ids::namespace(&event.path);
+        if let Kind::Checkpoint { meta, .. } = &event.kind {
+            self.checkpoints.insert(namespace.clone(), meta.id);
+        }
+        if !event.path.is_root() && !self.subgraphs {
+            return Vec::new();
+        }
+        self.frames(&namespace, &event.kind)
+    }
+
+    fn frames(&mut self, namespace: &str, kind: &Kind) -> Vec<Frame> {
+        let named =
+            |mode: &str| if namespace.is_empty() { mode.to_owned() } else { format!("{mode}|{namespace}") };
+        let one = |mode: Mode, name: &str, data: Value| {
+            if self.modes.has(mode) { vec![Frame::new(named(name), data)] } else { Vec::new() }
+        };
+        match kind {
+            Kind::Started { head } => {
+                if let Some(head) = head {
+                    self.checkpoints.insert(String::new(), *head);
+                }
+                vec![Frame::new("metadata", json!({ "run_id": self.about.run, "attempt": 1 }))]
+            }
+            Kind::Failed { name, message } => {
+                vec![Frame::new("error", json!({ "error": name, "message": message }))]
+            }
+            Kind::Values { values } => one(Mode::Values, "values", shown(values)),
+            Kind::Custom { data } => one(Mode::Custom, "custom", data.clone()),
+            Kind::Update { node, writes, cached } => {
+                let mut data = json!({ node: shown_writes(writes) });
+                if *cached {
+                    data["__metadata__"] = json!({ "cached": true });
+                }
+                one(Mode::Updates, "updates", data)
+            }
+            Kind::Interrupt(interrupt) => {
+                let interrupts = json!([with_schema(interrupt)]);
+                one(Mode::Updates, "updates", json!({ "__interrupt__": interrupts }))
+            }
+            Kind::Paused { interrupts, .. } if interrupts.is_empty() => {
+                one(Mode::Updates, "updates", json!({ "__interrupt__": [] }))
+            }
+            Kind::Paused { interrupts, values } => {
+                let mut values = shown(values);
+                values["__interrupt__"] = interrupts.iter().map(with_schema).collect();
+                one(Mode::Values, "values", values)
+            }
+            Kind::TaskStart { at_ms, task, input } => {
+                let payload = self.task_start(namespace, task, input);
+                self.with_copy(Mode::Tasks, &named, (*at_ms, task.step, "task"), payload.clone(), payload)
+            }
+            Kind::TaskEnd { at_ms, task, update, error, interrupts } => {
+                let payload = self.task_end(namespace, task, update, error.as_deref(), interrupts);
+                self.with_copy(
+                    Mode::Tasks,
+                    &named,
+                    (*at_ms, task.step, "task_result"),
+                    payload.clone(),
+                    payload,
+                )
+            }
+            Kind::Checkpoint { at_ms, meta, values } => {
+                let payload = self.checkpoint(namespace, meta, values);
+                let mut copy = payload.clone();
+                copy["checkpoint"] = payload["config"]["configurable"].clone();
+                copy["parent_checkpoint"] = payload["parent_config"]["configurable"].clone();
+                let step = meta.control.step;
+                self.with_copy(Mode::Checkpoints, &named, (*at_ms, step, "checkpoint"), payload, copy)
+            }
+            Kind::Message(part) => self.message(namespace, &named, part),
+        }
+    }
+
+    /// Returns the frame of a mode, and its copy for `debug`.
+    fn with_copy(
+        &self,
+        mode: Mode,
+        named: &dyn Fn(&str) -> String,
+        (at_ms, step, kind): (i64, i64, &str),
+        payload: Value,
+        copy: Value,
+    ) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        if self.modes.has(mode) {
+            let name = if mode == Mode::Tasks { "tasks" } else { "checkpoints" };
+            frames.push(Frame::new(named(name), payload));
+        }
+        if self.modes.has(Mode::Debug) {
+            let data =
+                json!({ "step": step, "timestamp": time::of_ms(at_ms), "type": kind, "payload": copy });
+            frames.push(Frame::new(named("debug"), data));
+        }
+        frames
+    }
+
+    fn task_id(&self, namespace: &str, slot: u32) -> String {
+        // A graph without storage has no checkpoints.
+        let checkpoint = self.checkpoints.get(namespace).copied().unwrap_or(CheckpointId(0));
+        ids::of_task(checkpoint, slot)
+    }
+
+    fn task_start(&self, namespace: &str, task: &TaskInfo, input: &Value) -> Value {
+        let input = match input {
+            Value::Object(channels) => shown(channels),
+            other => other.clone(),
+        };
+        json!({
+            "id": self.task_id(namespace, task.slot),
+            "name": task.node,
+            "input": input,
+            "triggers": [],
+            "metadata": {},
+        })
+    }
+
+    fn task_end(
+        &self,
+        namespace: &str,
+        task: &TaskInfo,
+        update: &Value,
+        error: Option<&str>,
+        interrupts: &[Interrupt],
+    ) -> Value {
+        json!({
+            "id": self.task_id(namespace, task.slot),
+            "name": task.node,
+            "error": error.map(|message| json!({ "error": "NodeError", "message": message })),
+            "result": shown_writes(update),
+            "interrupts": interrupts.iter().map(state::interrupt).collect::<Vec<_>>(),
+        })
+    }
+
+    fn checkpoint(&self, namespace: &str, meta: &CheckpointMeta, values: &Map<String, Value>) -> Value {
+        let thread = &self.about.thread;
+        let config = |id: CheckpointId| {
+            let id = ids::of_checkpoint(id);
+            json!({ "configurable": { "thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": id } })
+        };
+        let task = |(slot, node): (u32, _)| json!({ "id": ids::of_task(meta.id, slot), "name": node, "interrupts": [], "state": null });
+        json!({
+            "config": config(meta.id),
+            "parent_config": meta.parent.map(config),
+            "values": shown(values),
+            "metadata": state::full_metadata(thread, meta, self.about.full_metadata()),
+            "next": meta.control.next,
+            "tasks": (0u32..).zip(&meta.control.next).map(task).collect::<Vec<_>>(),
+        })
+    }
+
+    fn message(&mut self, namespace: &str, named: &dyn Fn(&str) -> String, part: &MessagePart) -> Vec<Frame> {
+        let metadata = self.message_metadata(namespace, part);
+        let mut frames = Vec::new();
+        if self.modes.has(Mode::MessagesTuple) {
+            let message = match part.kind {
+                PartKind::Chunk => messages::chunk_to_wire(&part.id, &part.data),
+                // Its text was sent in pieces already, and clients add up what has one id.
+                PartKind::Full if self.partial.contains_key(&part.id) => {
+                    messages::last_chunk_to_wire(&part.id)
+                }
+                PartKind::Full => whole(part),
+                PartKind::Discarded => messages::message_to_wire(json!({ "$remove": part.id })),
+            };
+            frames.push(Frame::new(named("messages"), json!([message, metadata])));
+        }
+        if self.modes.has(Mode::Messages) {
+            if part.kind != PartKind::Discarded && !self.partial.contains_key(&part.id) {
+                let data = json!({ part.id.clone(): { "metadata": metadata } });
+                frames.push(Frame::new(named("messages/metadata"), data));
+            }
+            let frame = match part.kind {
+                PartKind::Chunk => {
+                    let mut so_far = self.partial.get(&part.id).cloned().unwrap_or_default();
+                    messages::accumulate(&mut so_far, &part.data);
+                    so_far.insert("role".to_owned(), "assistant".into());
+                    so_far.insert("id".to_owned(), part.id.as_str().into());
+                    Some(Frame::new(
+                        named("messages/partial"),
+                        json!([messages::message_to_wire(so_far.into())]),
+                    ))
+                }
+                PartKind::Full if !self.partial.contains_key(&part.id) => {
+                    Some(Frame::new(named("messages/complete"), json!([whole(part)])))
+                }
+                PartKind::Full | PartKind::Discarded => None,
+            };
+            frames.extend(frame);
+        }
+        match part.kind {
+            PartKind::Chunk => {
+                messages::accumulate(self.partial.entry(part.id.clone()).or_default(), &part.data)
+            }
+            PartKind::Full | PartKind::Discarded => drop(self.partial.remove(&part.id)),
+        }
+        frames
+    }
+
+    fn message_metadata(&self, namespace: &str, part: &MessagePart) -> Value {
+        let MessagePart { step, node, slot, checkpoint, .. } = part;
+        let task = match checkpoint {
+            Some(checkpoint) => ids::of_task(*checkpoint, *slot),
+            None => self.task_id(namespace, *slot),
+        };
+        let own = format!("{node}:{task}");
+        let own = if namespace.is_empty() { own } else { format!("{namespace}|{own}") };
+        let mut metadata = self.about.full_metadata();
+        for (name, value) in [
+            ("langgraph_step", json!(step)),
+            ("langgraph_node", json!(node)),
+            ("langgraph_triggers", json!([])),
+            ("langgraph_path", json!(["__pregel_pull", node])),
+            ("langgraph_checkpoint_ns", json!(own)),
+            ("checkpoint_ns", json!(own)),
+        ] {
+            metadata.insert(name.to_owned(), value);
+        }
+        metadata.into()
+    }
+}
+
+/// Returns the whole message of a part, under the id of the part.
+fn whole(part: &MessagePart) -> Value {
+    let mut message = part.data.clone();
+    if let Value::Object(fields) = &mut message {
+        fields.entry("id").or_insert_with(|| part.id.as_str().into());
+    }
+    messages::message_to_wire(message)
+}
+
+fn shown(values: &Map<String, Value>) -> Value {
+    state::shown_values(values.clone()).into()
+}
+
+fn shown_writes(writes: &Value) -> Value {
+    match writes {
+        Value::Object(writes) => messages::to_wire(writes.clone()).into(),
+        other => other.clone(),
+    }
+}
+
+/// Returns an interrupt as streams have it: always with the schema.
+fn with_schema(interrupt: &Interrupt) -> Value {
+    json!({ "value": interrupt.question, "id": interrupt.id, "response_schema": interrupt.schema })
+}

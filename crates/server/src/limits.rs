@@ -1,0 +1,43 @@
+//! The bounds of a server.
+
+use std::time::Duration;
+
+/// The bounds of a server. A bound that is exceeded is an error for one client, never for a run.
+///
+/// ```
+/// # use superstep_server::Limits;
+/// let limits = Limits { body: 100_000, ..Limits::default() };
+/// # let _ = limits;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The maximum size of a request's body in bytes; 16 MiB by default.
+    pub body: usize,
+    /// The maximum number of runs that wait on a thread; 1,000 by default.
+    pub queue: usize,
+    /// The maximum size of a run's events in memory, in bytes; 16 MiB by default. Older ones are dropped.
+    pub log: usize,
+    /// The maximum size of the events of ended resumable runs in memory, in bytes; 256 MiB by default. The oldest runs are
+    /// dropped, and can be joined, but not replayed.
+    pub retained: usize,
+    /// The time between two signs of life on a quiet stream; 5 seconds by default, which clients expect.
+    pub heartbeat: Duration,
+    /// The time that runs have to end their supersteps when the server stops; 30 seconds by default.
+    pub drain: Duration,
+    /// The start of the server: UTC microseconds.
+    pub(crate) started_us: i64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 16 << 20,
+            queue: 1_000,
+            log: 16 << 20,
+            retained: 256 << 20,
+            heartbeat: Duration::from_secs(5),
+            drain: Duration::from_secs(30),
+            started_us: crate::wire::time::now_us(),
+        }
+    }
+}

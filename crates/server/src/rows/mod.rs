@@ -1,0 +1,7 @@
+//! What the server stores beside the threads of superstep: rows of threads, assistants and runs, in a
+//! [`Store`](superstep_graph::Store). A store that survives a restart makes the rows survive it.
+
+pub(crate) mod assistant;
+pub(crate) mod run;
+pub(crate) mod table;
+pub(crate) mod thread;

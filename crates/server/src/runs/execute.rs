@@ -1,0 +1,388 @@
+//! The execution of one run, from its rows to its rows.
+//!
+//! Start at [`Hub::execute`].
+
+use futures::StreamExt as _;
+use serde_json::{Map, Value};
+use superstep_graph::{
+    CheckpointId, Durability, History, OnUnfinished, RunError, RunOptions, Status, Streaming, ThreadId,
+    checkpoint::Retention,
+    erased::{JsonOutcome, JsonRun, JsonThread},
+    error::chain,
+    thread::AsNode,
+};
+
+use crate::{
+    error::ApiError,
+    events::event::{Kind, RunEvent},
+    rows::{
+        run::{CommandPlan, DurabilityPlan, RunRow, RunStatus},
+        thread::{RunFailure, ThreadRow, ThreadStatus},
+    },
+    runs::{
+        hub::{Hub, run_key},
+        live::{LiveRun, RunEnd, Stop},
+    },
+    wire::{state, time},
+};
+
+/// The result of a run before it is stored.
+enum Outcome {
+    /// It ended by itself.
+    Ended(Box<JsonOutcome>),
+    Failed(RunFailure),
+    /// It was cancelled. The outcome is missing if it never began.
+    Stopped(Option<Box<JsonOutcome>>),
+    /// The server stops: the run continues after the next start.
+    Drained,
+}
+
+impl Hub {
+    /// Runs what the row of a run says, and stores what became of it. A failure of the rows is the failure of the run.
+    pub(super) async fn execute(&self, live: &LiveRun) -> RunEnd {
+        match self.run_and_store(live).await {
+            Ok(end) => end,
+            Err(error) => {
+                tracing::error!(
+                    run = live.about.run,
+                    error = error.detail,
+                    "the end of a run cannot be stored"
+                );
+                let failure = RunFailure { name: "ServerError".to_owned(), message: error.detail };
+                self.log_failure(live, &failure);
+                RunEnd { failure: Some(failure), ..RunEnd::default() }
+            }
+        }
+    }
+
+    async fn run_and_store(&self, live: &LiveRun) -> Result<RunEnd, ApiError> {
+        let about = &live.about;
+        let row = self.run_row(&about.thread, &about.run)?;
+        if live.stopped().is_some() {
+            return self.store_end(live, &row, Outcome::Stopped(None)).await;
+        }
+        let head = self.head(&about.thread).await?;
+        let number = head.map_or(0, |head| head.0);
+        // It was under way when the server ended, and has stored something since.
+        let continues = row.head.is_some_and(|before| before != number);
+        let key = run_key(&about.thread, &about.run);
+        let start = |row: &mut RunRow| {
+            row.status = RunStatus::Running;
+            row.head = row.head.or(Some(number));
+            row.updated_us = time::now_us();
+        };
+        let row = self.runs.change(&key, start).await?.unwrap_or(row);
+        self.log(live, RunEvent::root(Kind::Started { head }));
+        let outcome = match self.stream(live, &row, head, continues).await {
+            Ok(outcome) => outcome,
+            Err(failure) => Outcome::Failed(failure),
+        };
+        self.store_end(live, &row, outcome).await
+    }
+
+    async fn stream(
+        &self,
+        live: &LiveRun,
+        row: &RunRow,
+        head: Option<CheckpointId>,
+        continues: bool,
+    ) -> Result<Outcome, RunFailure> {
+        let graph = self.graph(&row.graph).map_err(|error| failure("UnknownGraph", error.detail))?;
+        let at = row.plan.checkpoint.map(CheckpointId).filter(|at| Some(*at) != head && !continues);
+        let mut options = self.options(live, row).at(at);
+        let run = if continues {
+            JsonRun::Resume
+        } else {
+            match &row.plan.command {
+                None if row.plan.input.is_null() => JsonRun::Resume,
+                None => JsonRun::Input(row.plan.input.clone()),
+                Some(command) => {
+                    let thread = graph.thread(options.clone());
+                    if command.end {
+                        return self.end_by_command(live, &*thread, command).await;
+                    }
+                    if let Some(answers) = &command.resume {
+                        for (id, answer) in answers_of(&*thread, answers).await? {
+                            options = options.answer(id, answer);
+                        }
+                    }
+                    of_command(command)
+                }
+            }
+        };
+        let thread = graph.thread(options);
+        if run == JsonRun::Resume {
+            // Clients expect the state as it stands; a resumed run streams only what changes.
+            self.log_state(live, &*thread).await?;
+        }
+        let mut streaming = Streaming::from(live.modes.of_graph());
+        if live.subgraphs {
+            streaming = streaming.subgraphs();
+        }
+        let mut events =
+            thread.stream(run, streaming).map_err(|error| failure("InputError", error.to_string()))?;
+        while let Some(event) = events.next().await {
+            match event.and_then(RunEvent::read) {
+                Ok(Some(event)) => self.log(live, event),
+                Ok(None) => {}
+                Err(error) => {
+                    return Err(failure("ServerError", format!("an event cannot be read: {error}")));
+                }
+            }
+        }
+        let outcome = events.outcome().await.map_err(|error| of_run_error(&error))?;
+        Ok(match outcome.status {
+            Status::Drained => Outcome::Drained,
+            Status::Cancelled if self.stopping.is_cancelled() && live.stopped().is_none() => Outcome::Drained,
+            Status::Cancelled => Outcome::Stopped(Some(Box::new(outcome))),
+            _ => Outcome::Ended(Box::new(outcome)),
+        })
+    }
+
+    fn options(&self, live: &LiveRun, row: &RunRow) -> RunOptions {
+        let plan = &row.plan;
+        let durability = match plan.durability {
+            DurabilityPlan::Sync => Durability::Sync,
+            DurabilityPlan::Async => Durability::Async,
+            DurabilityPlan::Exit => Durability::Exit,
+        };
+        let mut options = RunOptions::new()
+            .thread(row.thread.as_str())
+            .on_unfinished(OnUnfinished::Discard)
+            .cancel(live.cancel.clone())
+            .drain(self.drain.clone())
+            .context(plan.context.clone())
+            .break_before(&plan.break_before)
+            .break_after(&plan.break_after)
+            .durability(durability);
+        if let Some(limit) = plan.step_limit {
+            options = options.step_limit(limit);
+        }
+        for (name, value) in live.about.full_metadata() {
+            // Names with a dollar are the engine's own.
+            if !name.starts_with('$') {
+                options = options.metadata(name, value);
+            }
+        }
+        options
+    }
+
+    /// Ends a thread: nothing is left to run.
+    async fn end_by_command(
+        &self,
+        live: &LiveRun,
+        thread: &dyn JsonThread,
+        command: &CommandPlan,
+    ) -> Result<Outcome, RunFailure> {
+        let nothing = Value::Object(Map::new());
+        let update = thread.update(AsNode::End, command.update.as_ref().unwrap_or(&nothing));
+        let update = update.map_err(|error| failure("InputError", error.to_string()))?;
+        update.await.map_err(|error| of_run_error(&error))?;
+        self.log_state(live, thread).await?;
+        let ended = thread.run(JsonRun::Resume).map_err(|error| failure("InputError", error.to_string()))?;
+        Ok(Outcome::Ended(Box::new(ended.await.map_err(|error| of_run_error(&error))?)))
+    }
+
+    async fn log_state(&self, live: &LiveRun, thread: &dyn JsonThread) -> Result<(), RunFailure> {
+        if live.modes.of_graph().contains(&superstep_graph::StreamMode::Values) {
+            let snapshot = thread.state().await.map_err(|error| of_run_error(&error))?;
+            let values = snapshot.state.values().map_err(|error| of_run_error(&error))?;
+            self.log(live, RunEvent::root(Kind::Values { values }));
+        }
+        Ok(())
+    }
+
+    fn log_failure(&self, live: &LiveRun, failure: &RunFailure) {
+        let RunFailure { name, message } = failure.clone();
+        self.log(live, RunEvent::root(Kind::Failed { name, message }));
+    }
+
+    /// Stores what became of a run, on its thread and its own row, and adds the last event to its log.
+    async fn store_end(&self, live: &LiveRun, row: &RunRow, outcome: Outcome) -> Result<RunEnd, ApiError> {
+        let mut end = RunEnd::default();
+        let mut last = None;
+        let (status, thread_status) = match outcome {
+            // As it was: the next start takes it up.
+            Outcome::Drained => return Ok(end),
+            Outcome::Stopped(_) if live.stopped() == Some(Stop::Rollback) => {
+                self.roll_back(row).await?;
+                return Ok(end);
+            }
+            Outcome::Stopped(outcome) => {
+                end.state = outcome.map(|outcome| outcome.state);
+                let message = "the run was cancelled by its user".to_owned();
+                let error = Some(RunFailure { name: "UserInterrupt".to_owned(), message });
+                (RunStatus::Interrupted, (ThreadStatus::Interrupted, error))
+            }
+            Outcome::Failed(failure) => {
+                let RunFailure { name, message } = failure.clone();
+                last = Some(Kind::Failed { name, message });
+                end.failure = Some(failure.clone());
+                (RunStatus::Error, (ThreadStatus::Error, Some(failure)))
+            }
+            Outcome::Ended(outcome) => {
+                let JsonOutcome { status, interrupts, state, .. } = *outcome;
+                end.interrupts = interrupts;
+                end.state = Some(state);
+                if status == Status::Interrupted {
+                    let values = end.state.as_ref().map(|state| state.values()).transpose()?;
+                    let interrupts = end.interrupts.clone();
+                    last = Some(Kind::Paused { interrupts, values: values.unwrap_or_default() });
+                    (RunStatus::Success, (ThreadStatus::Interrupted, None))
+                } else {
+                    (RunStatus::Success, (ThreadStatus::Idle, None))
+                }
+            }
+        };
+        let never_began = row.head.is_none();
+        if !row.plan.temporary && !never_began {
+            self.store_thread_end(&row.thread, thread_status).await?;
+        }
+        let failure = end.failure.clone();
+        let change = |row: &mut RunRow| {
+            row.status = status;
+            row.failure = failure;
+            row.updated_us = time::now_us();
+        };
+        self.runs.change(&run_key(&row.thread, &row.id), change).await?;
+        if row.plan.temporary {
+            self.delete_thread(&row.thread).await?;
+        }
+        if let Some(last) = last {
+            self.log(live, RunEvent::root(last));
+        }
+        Ok(end)
+    }
+
+    /// Stores the status of a thread after a run or an update, with the questions that wait on it.
+    pub(crate) async fn store_thread_end(
+        &self,
+        thread: &str,
+        (status, error): (ThreadStatus, Option<RunFailure>),
+    ) -> Result<(), ApiError> {
+        let row = self.thread_row(thread)?;
+        let mut interrupts = Map::new();
+        let mut status = status;
+        if status != ThreadStatus::Idle {
+            let snapshot = self.thread(&row, RunOptions::new())?.state().await;
+            match snapshot {
+                Ok(snapshot) => {
+                    interrupts = state::interrupts_by_task(&snapshot);
+                    // A cancelled run may have ended just before.
+                    if status == ThreadStatus::Interrupted && snapshot.next.is_empty() {
+                        status = ThreadStatus::Idle;
+                    }
+                }
+                // The run failed because the state cannot be read.
+                Err(_) if status == ThreadStatus::Error => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let error = error.filter(|_| status != ThreadStatus::Idle);
+        let change = |row: &mut ThreadRow| {
+            let now_us = time::now_us();
+            (row.status, row.error, row.interrupts) = (status, error, interrupts);
+            (row.updated_us, row.state_us) = (now_us, Some(now_us));
+        };
+        self.threads.change(thread, change).await.map(drop)
+    }
+
+    /// Makes the thread as it was before a run, and deletes the run.
+    async fn roll_back(&self, row: &RunRow) -> Result<(), ApiError> {
+        let thread = ThreadId::from(row.thread.as_str());
+        let head = self.head(&row.thread).await?.map_or(0, |head| head.0);
+        match row.head {
+            Some(0) => self.checkpointer.delete(&thread).await?,
+            Some(before) if before != head => {
+                let handle = self.graph(&row.graph)?.thread(RunOptions::new().thread(thread.clone()));
+                let forked = handle.fork(Some(CheckpointId(before))).await?;
+                let older = History { before: Some(CheckpointId(before + 1)), ..History::default() };
+                let older = self.checkpointer.history(&thread, older).await?;
+                let keep = older.iter().map(|meta| meta.id).chain([forked]).collect();
+                handle.prune(Retention::Only(keep)).await?;
+            }
+            Some(_) | None => {}
+        }
+        self.runs.delete(&run_key(&row.thread, &row.id)).await?;
+        if row.plan.temporary {
+            return self.delete_thread(&row.thread).await;
+        }
+        if row.head.is_some() {
+            let row = self.thread_row(&row.thread)?;
+            let status = match row.status {
+                ThreadStatus::Error | ThreadStatus::Interrupted => row.status,
+                ThreadStatus::Idle | ThreadStatus::Busy => ThreadStatus::Idle,
+            };
+            self.store_thread_end(&row.id, (status, row.error)).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a thread with its checkpoints, runs and row.
+    pub(crate) async fn delete_thread(&self, thread: &str) -> Result<(), ApiError> {
+        self.checkpointer.delete(&ThreadId::from(thread)).await?;
+        for run in self.runs_of(thread) {
+            self.runs.delete(&run_key(thread, &run.id)).await?;
+        }
+        self.threads.delete(thread).await?;
+        Ok(())
+    }
+
+    /// Returns the newest checkpoint of a thread.
+    pub(crate) async fn head(&self, thread: &str) -> Result<Option<CheckpointId>, ApiError> {
+        let newest = History { limit: Some(1), ..History::default() };
+        let newest = self.checkpointer.history(&ThreadId::from(thread), newest).await?;
+        Ok(newest.first().map(|meta| meta.id))
+    }
+}
+
+fn of_command(command: &CommandPlan) -> JsonRun {
+    let CommandPlan { update, goto, .. } = command;
+    if update.is_none() && goto.is_empty() {
+        return JsonRun::Resume;
+    }
+    JsonRun::Command { update: update.clone(), goto: goto.clone() }
+}
+
+/// Returns the answers of a `resume` by the ids of interrupts: an object whose keys all wait has one for each, anything else answers
+/// the one that waits.
+async fn answers_of(thread: &dyn JsonThread, resume: &Value) -> Result<Vec<(String, Value)>, RunFailure> {
+    let snapshot = thread.state().await.map_err(|error| of_run_error(&error))?;
+    let waiting: Vec<&str> = snapshot.interrupts().map(|interrupt| &*interrupt.id).collect();
+    if let Value::Object(answers) = resume
+        && !answers.is_empty()
+        && answers.keys().all(|id| waiting.contains(&&**id))
+    {
+        return Ok(answers.clone().into_iter().collect());
+    }
+    match &*waiting {
+        [only] => Ok(vec![((*only).to_owned(), resume.clone())]),
+        [] => Err(failure(
+            "InvalidCommand",
+            "nothing waits for an answer on this thread; send an input instead",
+        )),
+        several => Err(failure(
+            "InvalidCommand",
+            format!(
+                "{} questions wait, so `resume` has to be an object of answers by their ids",
+                several.len()
+            ),
+        )),
+    }
+}
+
+fn failure(name: &str, message: impl Into<String>) -> RunFailure {
+    RunFailure { name: name.to_owned(), message: message.into() }
+}
+
+fn of_run_error(error: &RunError) -> RunFailure {
+    let name = match error {
+        RunError::Node { .. } => "NodeError",
+        RunError::StepLimit { .. } => "GraphRecursionError",
+        RunError::Conflict { .. } | RunError::Fold { .. } => "InvalidUpdateError",
+        RunError::EmptyThread { .. } => "EmptyInputError",
+        RunError::Checkpoint(_) => "CheckpointError",
+        _ => "RunError",
+    };
+    failure(name, chain(error))
+}

@@ -1,0 +1,193 @@
+//! The state that all requests of a server share.
+//!
+//! Start at [`Hub`].
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde_json::Map;
+use superstep_graph::{
+    Checkpointer, RunOptions, Store, ThreadId,
+    erased::{JsonGraph, JsonThread},
+    thread::Drain,
+};
+use tokio::sync::broadcast;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    error::{ApiError, ServerError},
+    events::event::RunEvent,
+    limits::Limits,
+    rows::{
+        assistant::{AssistantRow, AssistantVersion},
+        run::RunRow,
+        table::Table,
+        thread::ThreadRow,
+    },
+    runs::{lanes::Lanes, live::LiveRun, log::Entry},
+    wire::{ids, time},
+};
+
+/// The number of new runs that a follower of a thread may be behind.
+const BEGUN: usize = 1_024;
+
+/// The graphs, rows and runs of a server.
+pub(crate) struct Hub {
+    pub(crate) graphs: BTreeMap<String, Arc<dyn JsonGraph>>,
+    pub(crate) checkpointer: Arc<dyn Checkpointer>,
+    /// The items that clients read and write; `None` refuses them.
+    pub(crate) items: Option<Arc<dyn Store>>,
+    pub(crate) threads: Table<ThreadRow>,
+    /// By thread and run, joined with `/`.
+    pub(crate) runs: Table<RunRow>,
+    pub(crate) assistants: Table<AssistantRow>,
+    pub(crate) limits: Limits,
+    pub(super) lanes: Mutex<Lanes>,
+    /// The runs as they are queued.
+    pub(crate) begun: broadcast::Sender<Arc<LiveRun>>,
+    /// Ends all runs after their supersteps.
+    pub(super) drain: Drain,
+    /// Cancelled when the server stops.
+    pub(crate) stopping: CancellationToken,
+    pub(super) tasks: TaskTracker,
+    events: AtomicU64,
+}
+
+/// The key of a run's row.
+pub(crate) fn run_key(thread: &str, run: &str) -> String {
+    format!("{thread}/{run}")
+}
+
+impl Hub {
+    /// Reads the rows; runs that had not ended are queued by [`recover`](Self::recover).
+    ///
+    /// # Errors
+    /// Those of the rows.
+    pub(crate) async fn open(
+        graphs: BTreeMap<String, Arc<dyn JsonGraph>>,
+        checkpointer: Arc<dyn Checkpointer>,
+        items: Option<Arc<dyn Store>>,
+        rows: Arc<dyn Store>,
+        limits: Limits,
+    ) -> Result<Self, ServerError> {
+        let with_storage = |(name, graph): (String, Arc<dyn JsonGraph>)| {
+            (name, graph.with_checkpointer(checkpointer.clone()))
+        };
+        Ok(Self {
+            graphs: graphs.into_iter().map(with_storage).collect(),
+            items,
+            threads: Table::open(rows.clone(), "threads").await?,
+            runs: Table::open(rows.clone(), "runs").await?,
+            assistants: Table::open(rows, "assistants").await?,
+            checkpointer,
+            limits,
+            lanes: Mutex::default(),
+            begun: broadcast::Sender::new(BEGUN),
+            drain: Drain::new(),
+            stopping: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            events: AtomicU64::new(1),
+        })
+    }
+
+    /// Adds an event to the log of a run.
+    pub(super) fn log(&self, run: &LiveRun, event: RunEvent) {
+        let number = self.events.fetch_add(1, Ordering::Relaxed);
+        run.log.push(Entry { number, at_ms: time::now_us() / 1_000, event });
+    }
+
+    /// Returns a graph by its name on this server.
+    ///
+    /// # Errors
+    /// 404, with the names that there are.
+    pub(crate) fn graph(&self, name: &str) -> Result<&Arc<dyn JsonGraph>, ApiError> {
+        self.graphs.get(name).ok_or_else(|| {
+            let names: Vec<_> = self.graphs.keys().map(|name| format!("`{name}`")).collect();
+            let detail = format!("graph `{name}` not found; this server has {}", names.join(", "));
+            ApiError::new(axum::http::StatusCode::NOT_FOUND, detail)
+        })
+    }
+
+    /// Returns an assistant by its id, or by the name of its graph.
+    pub(crate) fn assistant(&self, id: &str) -> Option<AssistantRow> {
+        let named = self.graphs.keys().find(|name| *name == id || ids::of_graph(name) == id);
+        match named {
+            Some(name) => {
+                Some(self.assistants.get(&ids::of_graph(name)).unwrap_or_else(|| self.of_graph(name)))
+            }
+            None => self.assistants.get(id),
+        }
+    }
+
+    /// Returns the assistant that a graph has from the start.
+    pub(crate) fn of_graph(&self, name: &str) -> AssistantRow {
+        let version = AssistantVersion {
+            graph: name.to_owned(),
+            config: Map::new(),
+            context: Map::new(),
+            metadata: Map::from_iter([("created_by".to_owned(), "system".into())]),
+            name: name.to_owned(),
+            description: None,
+            created_us: self.limits.started_us,
+        };
+        AssistantRow::new(ids::of_graph(name), version)
+    }
+
+    /// Returns the thread of superstep of a row, with the graph that the row names.
+    ///
+    /// # Errors
+    /// 404 if there is no such graph, 409 if the thread has none yet.
+    pub(crate) fn thread(
+        &self,
+        row: &ThreadRow,
+        options: RunOptions,
+    ) -> Result<Box<dyn JsonThread>, ApiError> {
+        let name = row.graph().ok_or_else(|| {
+            ApiError::conflict(format!(
+                "thread `{}` has no graph yet; run it, or create it with `graph_id` in its metadata",
+                row.id
+            ))
+        })?;
+        Ok(self.graph(name)?.thread(options.thread(ThreadId::from(row.id.as_str()))))
+    }
+
+    /// Returns the row of a thread.
+    ///
+    /// # Errors
+    /// 404.
+    pub(crate) fn thread_row(&self, id: &str) -> Result<ThreadRow, ApiError> {
+        self.threads.get(id).ok_or_else(|| ApiError::not_found("thread", id))
+    }
+
+    /// Returns the row of a run.
+    ///
+    /// # Errors
+    /// 404.
+    pub(crate) fn run_row(&self, thread: &str, run: &str) -> Result<RunRow, ApiError> {
+        self.runs.get(&run_key(thread, run)).ok_or_else(|| ApiError::not_found("run", run))
+    }
+
+    /// Returns the runs of a thread, oldest first.
+    pub(crate) fn runs_of(&self, thread: &str) -> Vec<RunRow> {
+        self.runs.under(&format!("{thread}/"))
+    }
+
+    /// Stops to accept runs, ends those under way after their supersteps, and waits for them, at most as long as the limit says.
+    /// What is queued, and what was ended so, continues when the rows are opened again.
+    pub(crate) async fn stop(&self) {
+        self.stopping.cancel();
+        self.drain.request("the server stops");
+        self.tasks.close();
+        let waited = tokio::time::timeout(self.limits.drain, self.tasks.wait()).await;
+        if waited.is_err() {
+            // The threads stay resumable.
+            self.cancel_all();
+            let _ = tokio::time::timeout(self.limits.drain, self.tasks.wait()).await;
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The lanes of threads: one run at a time on each, the others wait in order.
+//!
+//! Start at [`Hub::create`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{Arc, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use crate::{
+    error::{ApiError, ServerError},
+    events::{modes::Modes, projection::About},
+    rows::{
+        run::{Plan, RunRow, RunStatus, Strategy},
+        thread::ThreadRow,
+    },
+    runs::{
+        hub::{Hub, run_key},
+        live::{LiveRun, RunEnd, Stop},
+    },
+    wire::{ids, time},
+};
+
+/// The runs that are queued or under way, and those whose logs are retained.
+#[derive(Default)]
+pub(super) struct Lanes {
+    /// By thread. A thread without runs has no lane.
+    lanes: BTreeMap<String, Lane>,
+    /// By run.
+    live: BTreeMap<String, Arc<LiveRun>>,
+    /// The ended runs among those, oldest first, and the size of their logs.
+    retained: VecDeque<(String, usize)>,
+    retained_bytes: usize,
+    /// The threads that are being deleted, and take no runs.
+    closed: BTreeSet<String>,
+}
+
+#[derive(Default)]
+struct Lane {
+    active: Option<Arc<LiveRun>>,
+    waiting: VecDeque<Arc<LiveRun>>,
+}
+
+/// A run to create.
+pub(crate) struct NewRun {
+    pub(crate) assistant: String,
+    pub(crate) graph: String,
+    pub(crate) plan: Plan,
+}
+
+impl Hub {
+    /// Queues a run on a thread, and stores it. It begins when the runs before it have ended, or, by its strategy, have been
+    /// stopped.
+    ///
+    /// # Errors
+    /// 409 if the thread is busy and the strategy is to reject, or too many runs wait; 503 if the server stops; those of the rows.
+    pub(crate) async fn create(
+        self: &Arc<Self>,
+        thread: &ThreadRow,
+        new: NewRun,
+    ) -> Result<Arc<LiveRun>, ApiError> {
+        let NewRun { assistant, graph, plan } = new;
+        let (id, now_us) = (ids::new_ordered(), time::now_us());
+        let row = RunRow {
+            id: id.clone(),
+            thread: thread.id.clone(),
+            assistant,
+            graph,
+            created_us: now_us,
+            updated_us: now_us,
+            status: RunStatus::Pending,
+            failure: None,
+            head: None,
+            plan,
+        };
+        let live = self.live_run(&row)?;
+        self.enter(&live, row.plan.strategy, Duration::from_millis(row.plan.after_ms))?;
+        let stored = self.store_new(thread, &row).await;
+        live.stored.send_replace(Some(stored.is_ok()));
+        stored.map(|()| live)
+    }
+
+    /// Queues the runs that had not ended when the rows were stored, in the order of their creation.
+    ///
+    /// # Errors
+    /// [`ServerError::InvalidRun`].
+    pub(crate) fn recover(self: &Arc<Self>) -> Result<(), ServerError> {
+        let mut open = self.runs.list(|row| row.status.is_open());
+        open.sort_by(|a, b| (a.created_us, &a.id).cmp(&(b.created_us, &b.id)));
+        for row in open {
+            let invalid =
+                |error: ApiError| ServerError::InvalidRun { run: row.id.clone(), detail: error.detail };
+            let live = self.live_run(&row).map_err(invalid)?;
+            let due_us = row.created_us.saturating_add_unsigned(row.plan.after_ms * 1_000);
+            let after = u64::try_from(due_us - time::now_us()).unwrap_or(0);
+            live.stored.send_replace(Some(true));
+            self.enter(&live, Strategy::Enqueue, Duration::from_micros(after)).map_err(invalid)?;
+        }
+        Ok(())
+    }
+
+    fn live_run(&self, row: &RunRow) -> Result<Arc<LiveRun>, ApiError> {
+        let modes = Modes::of_names(row.plan.stream_modes.iter().map(String::as_str))?;
+        let about = About {
+            run: row.id.clone(),
+            thread: row.thread.clone(),
+            assistant: row.assistant.clone(),
+            graph: row.graph.clone(),
+            metadata: row.plan.metadata.clone(),
+        };
+        Ok(Arc::new(LiveRun::new(about, modes, row.plan.subgraphs, row.plan.resumable, self.limits.log)))
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        live: &Arc<LiveRun>,
+        strategy: Strategy,
+        after: Duration,
+    ) -> Result<(), ApiError> {
+        if self.stopping.is_cancelled() {
+            return Err(ApiError::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, "the server stops"));
+        }
+        let (thread, run) = (live.about.thread.clone(), live.about.run.clone());
+        let mut lanes = self.lanes();
+        if lanes.closed.contains(&thread) {
+            return Err(ApiError::not_found("thread", &thread));
+        }
+        let lane = lanes.lanes.get(&thread);
+        let open: Vec<_> =
+            lane.iter().flat_map(|lane| lane.active.iter().chain(&lane.waiting)).cloned().collect();
+        if strategy == Strategy::Reject && !open.is_empty() {
+            return Err(ApiError::conflict(format!("thread `{thread}` is busy with another run")));
+        }
+        if open.len() > self.limits.queue {
+            return Err(ApiError::conflict(format!(
+                "{} runs of thread `{thread}` wait already",
+                self.limits.queue
+            )));
+        }
+        match strategy {
+            Strategy::Interrupt => open.iter().for_each(|open| open.stop(Stop::Interrupt)),
+            Strategy::Rollback => open.iter().for_each(|open| open.stop(Stop::Rollback)),
+            Strategy::Enqueue | Strategy::Reject => {}
+        }
+        lanes.live.insert(run, live.clone());
+        if after.is_zero() {
+            self.queue(&mut lanes, live);
+        } else {
+            let (hub, live) = (self.clone(), live.clone());
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = tokio::time::sleep(after) => {}
+                    () = live.cancel.cancelled() => {}
+                    () = hub.stopping.cancelled() => return leave(&live),
+                }
+                hub.queue(&mut hub.lanes(), &live);
+            });
+        }
+        drop(lanes);
+        // Without a follower of any thread there is no receiver.
+        let _ = self.begun.send(live.clone());
+        Ok(())
+    }
+
+    fn queue(self: &Arc<Self>, lanes: &mut Lanes, live: &Arc<LiveRun>) {
+        let thread = live.about.thread.clone();
+        if let Some(lane) = lanes.lanes.get_mut(&thread) {
+            lane.waiting.push_back(live.clone());
+            return;
+        }
+        lanes.lanes.insert(thread.clone(), Lane { active: Some(live.clone()), waiting: VecDeque::new() });
+        let (hub, mut next) = (self.clone(), live.clone());
+        self.tasks.spawn(async move {
+            loop {
+                hub.run_one(&next).await;
+                let mut lanes = hub.lanes();
+                let Some(lane) = lanes.lanes.get_mut(&thread) else { return };
+                lane.active = if hub.stopping.is_cancelled() { None } else { lane.waiting.pop_front() };
+                match &lane.active {
+                    Some(live) => next = live.clone(),
+                    None => {
+                        let left = lanes.lanes.remove(&thread).unwrap_or_default();
+                        left.waiting.iter().for_each(|live| leave(live));
+                        return;
+                    }
+                }
+            }
+        });
+    }
+
+    async fn store_new(&self, thread: &ThreadRow, row: &RunRow) -> Result<(), ApiError> {
+        self.runs.put(&run_key(&row.thread, &row.id), row.clone()).await?;
+        let (graph, assistant) = (row.graph.as_str(), row.assistant.as_str());
+        let metadata = &thread.metadata;
+        if metadata.get("graph_id").is_none_or(|known| known != graph)
+            || metadata.get("assistant_id").is_none_or(|known| known != assistant)
+        {
+            let change = |thread: &mut ThreadRow| {
+                thread.metadata.insert("graph_id".to_owned(), graph.into());
+                thread.metadata.insert("assistant_id".to_owned(), assistant.into());
+            };
+            self.threads.change(&thread.id, change).await?;
+        }
+        Ok(())
+    }
+
+    async fn run_one(self: &Arc<Self>, live: &Arc<LiveRun>) {
+        let mut stored = live.stored.subscribe();
+        let is_stored = stored.wait_for(Option::is_some).await.is_ok_and(|stored| *stored == Some(true));
+        let end = if is_stored { self.execute(live).await } else { RunEnd::default() };
+        // Rows are final now. First the log, so that who waits for the end finds it whole.
+        live.log.end();
+        live.end.send_replace(Some(end));
+        self.retain(live);
+    }
+
+    fn retain(&self, live: &LiveRun) {
+        let (run, bytes) = (&live.about.run, live.log.bytes());
+        let mut lanes = self.lanes();
+        if !live.resumable {
+            lanes.live.remove(run);
+            return;
+        }
+        lanes.retained.push_back((run.clone(), bytes));
+        lanes.retained_bytes += bytes;
+        while lanes.retained_bytes > self.limits.retained {
+            let Some((oldest, bytes)) = lanes.retained.pop_front() else { break };
+            lanes.retained_bytes -= bytes;
+            lanes.live.remove(&oldest);
+        }
+    }
+
+    /// Returns a run that is queued or under way, or whose log is retained.
+    pub(crate) fn live(&self, run: &str) -> Option<Arc<LiveRun>> {
+        self.lanes().live.get(run).cloned()
+    }
+
+    /// Returns the runs of a thread that are queued or under way, or whose logs are retained, by age.
+    pub(crate) fn live_of(&self, thread: &str) -> Vec<Arc<LiveRun>> {
+        self.lanes().live.values().filter(|live| live.about.thread == thread).cloned().collect()
+    }
+
+    /// Returns whether a run of the thread is under way or waits.
+    pub(crate) fn is_busy(&self, thread: &str) -> bool {
+        self.lanes().lanes.contains_key(thread)
+    }
+
+    /// Stops a run. Returns it if there was something to stop.
+    pub(crate) fn stop_run(self: &Arc<Self>, run: &str, stop: Stop) -> Option<Arc<LiveRun>> {
+        let live = self.live(run).filter(|live| !live.log.has_ended())?;
+        live.stop(stop);
+        let was_waiting = {
+            let mut lanes = self.lanes();
+            let lane = lanes.lanes.get_mut(&live.about.thread);
+            let before = lane.as_ref().map_or(0, |lane| lane.waiting.len());
+            lane.is_some_and(|lane| {
+                lane.waiting.retain(|waiting| waiting.about.run != run);
+                lane.waiting.len() < before
+            })
+        };
+        // It need not wait for its turn to be stopped.
+        if was_waiting {
+            let (hub, live) = (self.clone(), live.clone());
+            self.tasks.spawn(async move { hub.run_one(&live).await });
+        }
+        Some(live)
+    }
+
+    /// Stops the runs of a thread, waits for their ends, and takes no more until [`reopen`](Self::reopen).
+    pub(crate) async fn close(self: &Arc<Self>, thread: &str) {
+        self.lanes().closed.insert(thread.to_owned());
+        for live in self.live_of(thread) {
+            if self.stop_run(&live.about.run, Stop::Interrupt).is_some() {
+                live.ended().await;
+            }
+        }
+    }
+
+    pub(crate) fn reopen(&self, thread: &str) {
+        self.lanes().closed.remove(thread);
+    }
+
+    /// Forgets the logs of a thread.
+    pub(crate) fn drop_logs(&self, thread: &str) {
+        let mut lanes = self.lanes();
+        let Lanes { live, retained, retained_bytes, .. } = &mut *lanes;
+        retained.retain(|(run, bytes)| {
+            let is_of_thread = live.get(run).is_some_and(|live| live.about.thread == thread);
+            if is_of_thread {
+                *retained_bytes -= bytes;
+                live.remove(run);
+            }
+            !is_of_thread
+        });
+    }
+
+    pub(super) fn cancel_all(&self) {
+        self.lanes().live.values().for_each(|live| live.cancel.cancel());
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Leaves a stored run to the next start of the server.
+fn leave(live: &LiveRun) {
+    live.log.end();
+    live.end.send_replace(Some(RunEnd::default()));
+}

@@ -1,0 +1,98 @@
+//! Runs that are queued or under way.
+//!
+//! Start at [`LiveRun`].
+
+use std::sync::{Mutex, PoisonError};
+
+use superstep_graph::{Interrupt, erased::AnyState};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    events::{modes::Modes, projection::About},
+    rows::thread::RunFailure,
+    runs::log::RunLog,
+};
+
+/// A run that is queued or under way, or whose log is retained.
+pub(crate) struct LiveRun {
+    pub(crate) about: About,
+    pub(crate) modes: Modes,
+    pub(crate) subgraphs: bool,
+    pub(crate) resumable: bool,
+    pub(crate) log: RunLog,
+    pub(crate) cancel: CancellationToken,
+    stop: Mutex<Option<Stop>>,
+    /// Whether its row is stored; `None` until that is known.
+    pub(crate) stored: watch::Sender<Option<bool>>,
+    /// The end, once there is one.
+    pub(crate) end: watch::Sender<Option<RunEnd>>,
+}
+
+/// What becomes of a run that is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stop {
+    /// It stays as it is.
+    Interrupt,
+    /// It is as if it had never been.
+    Rollback,
+}
+
+/// The end of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunEnd {
+    /// The state; `None` if the run never began or failed.
+    pub(crate) state: Option<AnyState>,
+    pub(crate) interrupts: Vec<Interrupt>,
+    pub(crate) failure: Option<RunFailure>,
+}
+
+impl LiveRun {
+    pub(crate) fn new(
+        about: About,
+        modes: Modes,
+        subgraphs: bool,
+        resumable: bool,
+        max_bytes: usize,
+    ) -> Self {
+        Self {
+            about,
+            modes,
+            subgraphs,
+            resumable,
+            log: RunLog::new(max_bytes),
+            cancel: CancellationToken::new(),
+            stop: Mutex::new(None),
+            stored: watch::Sender::new(None),
+            end: watch::Sender::new(None),
+        }
+    }
+
+    /// Stops the run. A rollback is not taken back.
+    pub(crate) fn stop(&self, stop: Stop) {
+        {
+            let mut stopped = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+            *stopped = (*stopped).max(Some(stop));
+        }
+        self.cancel.cancel();
+    }
+
+    /// Returns how it was stopped, if it was.
+    pub(crate) fn stopped(&self) -> Option<Stop> {
+        *self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the end.
+    pub(crate) async fn ended(&self) -> RunEnd {
+        let mut end = self.end.subscribe();
+        let ended = end.wait_for(Option::is_some).await;
+        // The sender lives as long as `self`.
+        ended.ok().and_then(|end| end.clone()).unwrap_or_default()
+    }
+}
+
+impl AsRef<RunLog> for LiveRun {
+    fn as_ref(&self) -> &RunLog {
+        &self.log
+    }
+}

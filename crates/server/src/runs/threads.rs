@@ -1,0 +1,121 @@
+//! Reading the states of threads with the metadata of their runs.
+//!
+//! Start at [`Hub::history`].
+
+use serde_json::{Map, Value};
+use superstep_graph::{
+    CheckpointId, History, RunOptions, ThreadId, checkpoint::CheckpointMeta, erased::JsonSnapshot,
+};
+
+use crate::{
+    error::ApiError,
+    rows::{table::contains, thread::ThreadRow},
+    runs::hub::Hub,
+    wire::state,
+};
+
+/// The number of checkpoints that are read at once.
+const PAGE: usize = 32;
+
+impl Hub {
+    /// Returns the state of a thread at a checkpoint, or at its head.
+    ///
+    /// # Errors
+    /// 404 for an unknown checkpoint; those of the checkpointer.
+    pub(crate) async fn state(&self, row: &ThreadRow, at: Option<CheckpointId>) -> Result<Value, ApiError> {
+        if row.graph().is_none() {
+            return match at {
+                None => Ok(state::empty()),
+                Some(_) => Err(ApiError::not_found("checkpoint of thread", &row.id)),
+            };
+        }
+        // At the head a state includes what has finished since.
+        let at = match at {
+            Some(at) if self.head(&row.id).await? == Some(at) => None,
+            at => at,
+        };
+        let snapshot = self.thread(row, RunOptions::new().at(at))?.state().await?;
+        self.shown(row, &snapshot).await
+    }
+
+    /// Returns the values at the head of a thread; null before its first run.
+    pub(crate) async fn values(&self, row: &ThreadRow) -> Result<Value, ApiError> {
+        // A thread of a graph that this server does not have is listed without its values.
+        if row.state_us.is_none() || !row.graph().is_some_and(|graph| self.graphs.contains_key(graph)) {
+            return Ok(Value::Null);
+        }
+        let snapshot = self.thread(row, RunOptions::new())?.state().await?;
+        Ok(if snapshot.checkpoint.is_none() { Value::Null } else { state::values(&snapshot)? })
+    }
+
+    /// Returns the states of a thread, newest first, of all branches.
+    ///
+    /// # Errors
+    /// Those of the checkpointer.
+    pub(crate) async fn history(
+        &self,
+        row: &ThreadRow,
+        limit: usize,
+        before: Option<CheckpointId>,
+        metadata: &Map<String, Value>,
+    ) -> Result<Vec<Value>, ApiError> {
+        let mut states = Vec::new();
+        if row.graph().is_none() {
+            return Ok(states);
+        }
+        let thread = self.thread(row, RunOptions::new())?;
+        let mut before = before;
+        while states.len() < limit {
+            let page = if metadata.is_empty() { (limit - states.len()).min(PAGE) } else { PAGE };
+            let range = History { limit: Some(page), before, ..History::default() };
+            let snapshots = thread.history(range).await?;
+            for snapshot in &snapshots {
+                let shown = self.shown(row, snapshot).await?;
+                if shown["metadata"].as_object().is_some_and(|shown| contains(shown, metadata))
+                    && states.len() < limit
+                {
+                    states.push(shown);
+                }
+            }
+            before = snapshots.last().and_then(|snapshot| snapshot.checkpoint.as_ref()).map(|meta| meta.id);
+            if snapshots.len() < page || before.is_none() {
+                break;
+            }
+        }
+        Ok(states)
+    }
+
+    async fn shown(&self, row: &ThreadRow, snapshot: &JsonSnapshot) -> Result<Value, ApiError> {
+        let Some(meta) = &snapshot.checkpoint else { return Ok(state::empty()) };
+        let metadata = self.run_metadata(&row.id, meta).await?;
+        Ok(state::state(&row.id, snapshot, metadata)?)
+    }
+
+    /// Returns the metadata of the run that made a checkpoint, which its first checkpoint has.
+    async fn run_metadata(
+        &self,
+        thread: &str,
+        meta: &CheckpointMeta,
+    ) -> Result<Map<String, Value>, ApiError> {
+        let thread = ThreadId::from(thread);
+        let mut wanted = meta.clone();
+        let mut page: Vec<CheckpointMeta> = Vec::new();
+        loop {
+            let parent = wanted.parent.filter(|_| !wanted.parent_pruned && !wanted.has_run_metadata());
+            let metadata = wanted.shown().metadata;
+            let Some(parent) = parent.filter(|_| metadata.is_empty()) else { return Ok(metadata) };
+            if !page.iter().any(|meta| meta.id == parent) {
+                let range = History {
+                    limit: Some(PAGE),
+                    before: Some(CheckpointId(parent.0 + 1)),
+                    ..History::default()
+                };
+                page = self.checkpointer.history(&thread, range).await?;
+            }
+            match page.iter().find(|meta| meta.id == parent) {
+                Some(found) => wanted = found.clone(),
+                None => return Ok(Map::new()),
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Servers of graphs.
+//!
+//! Start at [`Server`].
+
+use std::{collections::BTreeMap, fmt, future::pending, sync::Arc};
+
+use axum::Router;
+use superstep_graph::{
+    Checkpointer, MemoryCheckpointer, MemoryStore, Store, convert::IntoShared, erased::JsonGraph,
+};
+use tokio::net::TcpListener;
+
+use crate::{
+    api,
+    door::{Door, Token},
+    error::ServerError,
+    limits::Limits,
+    runs::hub::Hub,
+};
+
+/// A server of graphs over HTTP, which unchanged clients of LangGraph use.
+///
+/// Threads are stored by its [`checkpointer`](Self::checkpointer); what clients see beside them, such as the metadata of threads
+/// and the queue of runs, by its [`rows`](Self::rows). Both are in memory by default. One process serves a set of rows.
+///
+/// Without a [`token`](Self::token) it serves this machine only.
+///
+/// ```no_run
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use superstep_graph::{Cx, END, START, State, StateGraph};
+/// use superstep_server::Server;
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Order {
+///     euros: u32,
+///     paid: bool,
+/// }
+///
+/// let mut graph = StateGraph::<Order>::new("orders");
+/// let pay = graph.add_node("pay", async |order: Order, cx: Cx| {
+///     Order::update().paid(cx.interrupt::<bool>("pay", order.euros).await)
+/// });
+/// graph.add_edge(START, pay);
+/// graph.add_edge(pay, END);
+///
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:2024").await?;
+/// Server::new().graph("orders", graph.compile()?).serve(listener).await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a server does nothing until it serves"]
+pub struct Server {
+    graphs: BTreeMap<String, Arc<dyn JsonGraph>>,
+    checkpointer: Arc<dyn Checkpointer>,
+    rows: Arc<dyn Store>,
+    items: Option<Arc<dyn Store>>,
+    limits: Limits,
+    door: Door,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            graphs: BTreeMap::new(),
+            checkpointer: Arc::new(MemoryCheckpointer::new()),
+            rows: Arc::new(MemoryStore::new()),
+            items: None,
+            limits: Limits::default(),
+            door: Door::default(),
+        }
+    }
+}
+
+impl Server {
+    /// Creates a server without graphs, with everything in memory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a graph under a name, by which clients call it.
+    pub fn graph(mut self, name: impl Into<String>, graph: impl Into<Arc<dyn JsonGraph>>) -> Self {
+        self.graphs.insert(name.into(), graph.into());
+        self
+    }
+
+    /// Sets the storage of all threads, in place of those of the graphs.
+    pub fn checkpointer(self, checkpointer: impl IntoShared<dyn Checkpointer>) -> Self {
+        Self { checkpointer: checkpointer.into_shared(), ..self }
+    }
+
+    /// Sets the storage of threads' metadata, of assistants and of runs. With one that survives a restart, runs that were accepted
+    /// and had not ended continue when the server starts again.
+    pub fn rows(self, store: impl IntoShared<dyn Store>) -> Self {
+        Self { rows: store.into_shared(), ..self }
+    }
+
+    /// Sets the store that clients read and write. Give the same one to the graphs.
+    pub fn store(self, store: impl IntoShared<dyn Store>) -> Self {
+        Self { items: Some(store.into_shared()), ..self }
+    }
+
+    /// Requires a token of every request, as `x-api-key` or `Authorization: Bearer`. A server that other machines can reach needs
+    /// one.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.door.token = Some(Token(token.into()));
+        self
+    }
+
+    /// Allows pages of an origin, such as `https://chat.example.org`, to use the server. Those of this machine may.
+    pub fn allow_origin(mut self, origin: impl Into<String>) -> Self {
+        self.door.origins.push(origin.into());
+        self
+    }
+
+    /// Sets the bounds.
+    pub fn limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Serves until the future is dropped.
+    ///
+    /// # Errors
+    /// As of [`serve_until`](Self::serve_until).
+    pub async fn serve(self, listener: TcpListener) -> Result<(), ServerError> {
+        self.serve_until(listener, pending()).await
+    }
+
+    /// Serves until `stop` is ready, for example a signal: then it accepts no more runs, and ends those under way after their
+    /// supersteps, within [`Limits::drain`]. What is left of them continues after the next start.
+    ///
+    /// # Errors
+    /// [`ServerError::TokenNeeded`] and the other errors of a start, or [`ServerError::Listener`].
+    pub async fn serve_until(
+        self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), ServerError> {
+        let address = listener.local_addr().map_err(|source| ServerError::Listener { source })?;
+        if self.door.token.is_none() && !address.ip().to_canonical().is_loopback() {
+            return Err(ServerError::TokenNeeded { address });
+        }
+        let (hub, routes) = self.open().await?;
+        let draining = hub.clone();
+        let stopped = async move {
+            stop.await;
+            draining.stop().await;
+        };
+        axum::serve(listener, routes)
+            .with_graceful_shutdown(stopped)
+            .await
+            .map_err(|source| ServerError::Listener { source })
+    }
+
+    async fn open(self) -> Result<(Arc<Hub>, Router), ServerError> {
+        let Self { graphs, checkpointer, rows, items, limits, mut door } = self;
+        if graphs.is_empty() {
+            return Err(ServerError::NoGraph);
+        }
+        let is_visible =
+            |Token(token): &Token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+        if !door.token.as_ref().is_none_or(is_visible) {
+            return Err(ServerError::InvalidToken);
+        }
+        door.body = limits.body;
+        let hub = Arc::new(Hub::open(graphs, checkpointer, items, rows, limits).await?);
+        hub.recover()?;
+        Ok((hub.clone(), door.before(api::routes(hub))))
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("graphs", &self.graphs.keys().collect::<Vec<_>>())
+            .field("limits", &self.limits)
+            .field("door", &self.door)
+            .finish_non_exhaustive()
+    }
+}

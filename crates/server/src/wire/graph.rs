@@ -1,0 +1,60 @@
+//! The shape of a graph.
+
+use serde_json::{Value, json};
+use superstep_graph::{
+    drawing::{ArrowKind, Drawing, DrawnKind, DrawnNode},
+    erased::JsonGraph,
+};
+
+/// Returns the nodes and edges of a graph; with `expanded`, the nodes of subgraphs in place of them.
+pub(crate) fn drawing(graph: &dyn JsonGraph, expanded: bool) -> Value {
+    let topology = graph.topology();
+    let drawing = if expanded { topology.expanded() } else { topology.drawing() };
+    let nodes = drawing.nodes.iter().map(|node| match &node.kind {
+        DrawnKind::Start => json!({ "id": "__start__", "type": "runnable", "data": { "name": "__start__" } }),
+        DrawnKind::End => json!({ "id": "__end__" }),
+        _ => json!({ "id": id(node), "type": "runnable", "data": { "name": id(node) } }),
+    });
+    json!({ "nodes": nodes.collect::<Vec<_>>(), "edges": edges(&drawing) })
+}
+
+/// Returns the JSON Schemas of a graph.
+pub(crate) fn schemas(graph: &dyn JsonGraph) -> Value {
+    json!({
+        "graph_id": graph.name(),
+        "input_schema": object_schema(graph.input_schema()),
+        "output_schema": object_schema(graph.output_schema()),
+        "state_schema": object_schema(graph.output_schema()),
+        "config_schema": {},
+        "context_schema": null,
+    })
+}
+
+/// Clients read `properties`, which a schema that accepts everything lacks.
+fn object_schema(schema: Value) -> Value {
+    if schema.is_object() { schema } else { json!({ "type": "object", "properties": {} }) }
+}
+
+fn edges(drawing: &Drawing) -> Vec<Value> {
+    let edge = |arrow: &superstep_graph::drawing::DrawnArrow| {
+        let (source, target) = (id(&drawing.nodes[arrow.from]), id(&drawing.nodes[arrow.to]));
+        let mut edge = json!({ "source": source, "target": target });
+        if !matches!(arrow.kind, ArrowKind::Plain | ArrowKind::Join) {
+            edge["conditional"] = true.into();
+        }
+        if let Some(label) = arrow.kind.label().filter(|label| *label != target) {
+            edge["data"] = label.into();
+        }
+        edge
+    };
+    drawing.arrows.iter().map(edge).collect()
+}
+
+fn id(node: &DrawnNode) -> String {
+    match &node.kind {
+        DrawnKind::Start => "__start__".to_owned(),
+        DrawnKind::End => "__end__".to_owned(),
+        // Clients split the path of a node of a subgraph at colons.
+        _ => node.label.replace('/', ":"),
+    }
+}

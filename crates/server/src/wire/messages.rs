@@ -1,0 +1,381 @@
+//! Messages: the stored form of superstep and that of the API.
+//!
+//! The channel `messages` of a state has messages; no other channel is converted. An entry that is no message stays as it is.
+//!
+//! | superstep | API |
+//! |---|---|
+//! | `user`, `assistant`, `system`, `tool` | `human`, `ai`, `system`, `tool` |
+//! | `reasoning` | `additional_kwargs.reasoning_content` |
+//! | `arguments`, a text | `args`, an object; `invalid_tool_calls` if it is none |
+//!
+//! Start at [`to_wire`] and [`from_wire`].
+
+use serde::Deserialize as _;
+use serde_json::{Map, Value, json};
+use superstep_llm::{MessageData, Role, ToolCall};
+
+use crate::{error::ApiError, wire::ids};
+
+/// The channel with messages.
+pub(crate) const CHANNEL: &str = "messages";
+
+/// The types of messages on the wire.
+const TYPES: [&str; 4] = ["human", "ai", "system", "tool"];
+
+/// Converts the messages in a state, or in the writes of a task, to the form of the API.
+pub(crate) fn to_wire(mut channels: Map<String, Value>) -> Map<String, Value> {
+    if let Some(Value::Array(messages)) = channels.get_mut(CHANNEL) {
+        for message in messages {
+            *message = message_to_wire(std::mem::take(message));
+        }
+    }
+    channels
+}
+
+/// Converts the messages in an input, or in another update of a state, to the stored form. A message without an id gets one.
+///
+/// # Errors
+/// 422 for a message that has no author, or content other than text.
+pub(crate) fn from_wire(mut update: Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
+    match update.get_mut(CHANNEL) {
+        Some(Value::Array(messages)) => {
+            for (at, message) in messages.iter_mut().enumerate() {
+                *message = message_from_wire(std::mem::take(message), at)?;
+            }
+        }
+        Some(message @ Value::Object(_)) => {
+            *message = json!([message_from_wire(std::mem::take(message), 0)?]);
+        }
+        _ => {}
+    }
+    Ok(update)
+}
+
+/// Converts a message to the form of the API.
+pub(crate) fn message_to_wire(message: Value) -> Value {
+    let Value::Object(fields) = &message else { return message };
+    if let Some(removal) = removal_to_wire(fields) {
+        return removal;
+    }
+    if let Some(name) = fields.get("type").and_then(Value::as_str)
+        && TYPES.contains(&name)
+        && fields.contains_key("content")
+    {
+        let mut full = blank(name);
+        full.extend(fields.clone());
+        return full.into();
+    }
+    let Ok(data) = MessageData::deserialize(&message) else { return message };
+    let mut wire = blank(wire_type(data.role));
+    wire.insert("content".to_owned(), data.content.into());
+    if let Some(name) = fields.get("name") {
+        wire.insert("name".to_owned(), name.clone());
+    }
+    if !data.id.is_empty() {
+        wire.insert("id".to_owned(), data.id.into());
+    }
+    if !data.reasoning.is_empty() {
+        wire["additional_kwargs"]["reasoning_content"] = data.reasoning.into();
+    }
+    if data.role == Role::Tool {
+        wire.insert("tool_call_id".to_owned(), data.tool_call_id.into());
+    }
+    for call in data.tool_calls {
+        let ToolCall { id, name, arguments } = call;
+        match serde_json::from_str::<Map<String, Value>>(&arguments) {
+            Ok(args) => push(
+                &mut wire["tool_calls"],
+                json!({ "name": name, "args": args, "id": id, "type": "tool_call" }),
+            ),
+            Err(error) => push(
+                &mut wire["invalid_tool_calls"],
+                json!({ "name": name, "args": arguments, "id": id, "error": error.to_string(), "type": "invalid_tool_call" }),
+            ),
+        }
+    }
+    wire.into()
+}
+
+/// Converts a piece of a message, with the fields of a stored message that are present, to a chunk of the API. `index` is that
+/// of its tool call, if it has a part of one.
+pub(crate) fn chunk_to_wire(id: &str, piece: &Value) -> Value {
+    let mut chunk = blank("ai");
+    chunk.insert("type".to_owned(), "AIMessageChunk".into());
+    chunk.insert("id".to_owned(), id.into());
+    chunk.insert("chunk_position".to_owned(), Value::Null);
+    chunk.insert("tool_call_chunks".to_owned(), json!([]));
+    let text = match piece {
+        Value::String(text) => text.as_str(),
+        piece => piece["content"].as_str().unwrap_or_default(),
+    };
+    chunk.insert("content".to_owned(), text.into());
+    if let Some(reasoning) = piece["reasoning"].as_str().filter(|text| !text.is_empty()) {
+        chunk["additional_kwargs"]["reasoning_content"] = reasoning.into();
+    }
+    for part in piece["tool_calls"].as_array().into_iter().flatten() {
+        let (name, id, args) = (&part["name"], &part["id"], &part["arguments"]);
+        push(
+            &mut chunk["tool_call_chunks"],
+            json!({ "name": name, "args": args, "id": id, "index": part["index"], "type": "tool_call_chunk" }),
+        );
+        // A guess from this piece alone, as clients expect.
+        if name.is_string() {
+            let args = args.as_str().and_then(|args| serde_json::from_str::<Map<String, Value>>(args).ok());
+            push(
+                &mut chunk["tool_calls"],
+                json!({ "name": name, "args": args.unwrap_or_default(), "id": id, "type": "tool_call" }),
+            );
+        }
+    }
+    chunk.into()
+}
+
+/// Returns the chunk, without content, that ends a message that came in pieces.
+pub(crate) fn last_chunk_to_wire(id: &str) -> Value {
+    let mut chunk = chunk_to_wire(id, &Value::Null);
+    chunk["chunk_position"] = "last".into();
+    chunk
+}
+
+/// Adds a piece to a message so far, which has the stored form with the texts of calls.
+pub(crate) fn accumulate(so_far: &mut Map<String, Value>, piece: &Value) {
+    let mut add = |field: &str, text: &str| {
+        let before = so_far.get(field).and_then(Value::as_str).unwrap_or_default();
+        let text = format!("{before}{text}");
+        so_far.insert(field.to_owned(), text.into());
+    };
+    match piece {
+        Value::String(text) => add("content", text),
+        piece => {
+            add("content", piece["content"].as_str().unwrap_or_default());
+            if let Some(reasoning) = piece["reasoning"].as_str() {
+                add("reasoning", reasoning);
+            }
+        }
+    }
+    for part in piece["tool_calls"].as_array().into_iter().flatten() {
+        let calls = so_far.entry("tool_calls").or_insert_with(|| json!([]));
+        let Value::Array(calls) = calls else { continue };
+        let at = part["index"].as_u64().and_then(|at| usize::try_from(at).ok()).unwrap_or(0);
+        // A server numbers its calls from 0 without gaps.
+        if at > calls.len() {
+            continue;
+        }
+        if at == calls.len() {
+            calls.push(json!({ "id": "", "name": "", "arguments": "" }));
+        }
+        for field in ["id", "name"] {
+            if part[field].is_string() {
+                calls[at][field] = part[field].clone();
+            }
+        }
+        let text = calls[at]["arguments"].as_str().unwrap_or_default();
+        calls[at]["arguments"] = format!("{text}{}", part["arguments"].as_str().unwrap_or_default()).into();
+    }
+}
+
+fn message_from_wire(message: Value, at: usize) -> Result<Value, ApiError> {
+    let Value::Object(fields) = message else { return Ok(message) };
+    let author = fields.get("type").or_else(|| fields.get("role")).and_then(Value::as_str);
+    // Some state of one's own that happens to have this name.
+    let Some(author) = author else { return Ok(fields.into()) };
+    let role = match author {
+        "human" | "user" => Role::User,
+        "ai" | "assistant" | "AIMessageChunk" => Role::Assistant,
+        "system" | "developer" => Role::System,
+        "tool" => Role::Tool,
+        "remove" => return removal_from_wire(&fields, at),
+        _ => return Err(ApiError::invalid(format!("messages.{at}: unknown author `{author}`"))),
+    };
+    let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let id = Some(text("id")).filter(|id| !id.is_empty()).unwrap_or_else(ids::new_random);
+    let calls = fields.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+    let stored = MessageData {
+        id,
+        role,
+        content: content_from_wire(fields.get("content"), at)?,
+        reasoning: fields
+            .get("additional_kwargs")
+            .and_then(|kwargs| kwargs["reasoning_content"].as_str())
+            .unwrap_or_default()
+            .to_owned(),
+        tool_calls: calls.map(|call| call_from_wire(call, at)).collect::<Result<_, _>>()?,
+        tool_call_id: text("tool_call_id"),
+        media: Vec::new(),
+        synthetic: false,
+        interrupted: false,
+        origin: None,
+    };
+    let mut stored = json!(stored);
+    if let Some(name) = fields.get("name").filter(|name| !name.is_null()) {
+        stored["name"] = name.clone();
+    }
+    Ok(stored)
+}
+
+/// The id that removes all messages.
+const ALL: &str = "__remove_all__";
+
+fn removal_from_wire(fields: &Map<String, Value>, at: usize) -> Result<Value, ApiError> {
+    let id = fields.get("id").and_then(Value::as_str);
+    let id = id.ok_or_else(|| {
+        ApiError::invalid(format!("messages.{at}.id: expected the id of the message to remove"))
+    })?;
+    Ok(if id == ALL { json!({ "$remove_all": true }) } else { json!({ "$remove": id }) })
+}
+
+fn removal_to_wire(fields: &Map<String, Value>) -> Option<Value> {
+    let id =
+        fields.get("$remove").cloned().or_else(|| fields.contains_key("$remove_all").then(|| ALL.into()))?;
+    let mut wire = blank("remove");
+    wire.insert("id".to_owned(), id);
+    Some(wire.into())
+}
+
+fn content_from_wire(content: Option<&Value>, at: usize) -> Result<String, ApiError> {
+    let only_text = || ApiError::invalid(format!("messages.{at}.content: only texts are supported"));
+    match content {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Array(blocks)) => {
+            let text = |block: &Value| match block {
+                Value::String(text) => Ok(text.clone()),
+                block if block["type"] == "text" => {
+                    block["text"].as_str().map(str::to_owned).ok_or_else(only_text)
+                }
+                _ => Err(only_text()),
+            };
+            blocks.iter().map(text).collect()
+        }
+        Some(_) => Err(only_text()),
+    }
+}
+
+fn call_from_wire(call: &Value, at: usize) -> Result<ToolCall, ApiError> {
+    let wrong = || ApiError::invalid(format!("messages.{at}.tool_calls: expected `id`, `name` and `args`"));
+    let text = |field: &str| call[field].as_str().ok_or_else(wrong);
+    let arguments = match &call["args"] {
+        Value::Null => "{}".to_owned(),
+        args => args.to_string(),
+    };
+    Ok(ToolCall::new(text("id")?, text("name")?, arguments))
+}
+
+/// Returns the fields that each message of a type has.
+fn blank(name: &str) -> Map<String, Value> {
+    let fields = json!({
+        "content": "", "additional_kwargs": {}, "response_metadata": {}, "type": name, "name": null, "id": null,
+    });
+    let more = match name {
+        "ai" => json!({ "tool_calls": [], "invalid_tool_calls": [], "usage_metadata": null }),
+        "tool" => json!({ "tool_call_id": "", "artifact": null, "status": "success" }),
+        _ => json!({}),
+    };
+    let (Value::Object(mut fields), Value::Object(more)) = (fields, more) else { return Map::new() };
+    fields.extend(more);
+    fields
+}
+
+fn wire_type(role: Role) -> &'static str {
+    match role {
+        Role::User => "human",
+        Role::Assistant => "ai",
+        Role::System => "system",
+        Role::Tool => "tool",
+    }
+}
+
+fn push(list: &mut Value, item: Value) {
+    if let Value::Array(list) = list {
+        list.push(item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(messages: Value) -> Result<Value, ApiError> {
+        from_wire(Map::from_iter([(CHANNEL.to_owned(), messages)])).map(|mut update| update[CHANNEL].take())
+    }
+
+    #[test]
+    fn a_message_of_a_client_is_stored_and_shown_with_its_id() {
+        let wire = json!([{"type": "human", "content": [{"type": "text", "text": "what is 2+40?"}], "id": "h1", "name": "ada"}]);
+        let stored = stored(wire).unwrap();
+        assert_eq!(stored, json!([{"role": "user", "content": "what is 2+40?", "id": "h1", "name": "ada"}]));
+        let shown = message_to_wire(stored[0].clone());
+        let expected = json!({
+            "content": "what is 2+40?", "additional_kwargs": {}, "response_metadata": {}, "type": "human", "name": "ada", "id": "h1",
+        });
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_message_without_an_id_gets_one() {
+        let stored = stored(json!({"role": "user", "content": "hi"})).unwrap();
+        assert_eq!(stored[0]["id"].as_str().unwrap().len(), 36);
+    }
+
+    #[test]
+    fn calls_are_converted_in_both_directions() {
+        let wire = json!({
+            "content": "", "additional_kwargs": {"reasoning_content": "Let me think."}, "response_metadata": {}, "type": "ai",
+            "name": null, "id": "a1", "tool_calls": [{"name": "add", "args": {"a": 2}, "id": "c1", "type": "tool_call"}],
+            "invalid_tool_calls": [], "usage_metadata": null,
+        });
+        let stored = stored(json!([wire])).unwrap();
+        assert_eq!(stored[0]["tool_calls"], json!([{"id": "c1", "name": "add", "arguments": "{\"a\":2}"}]));
+        assert_eq!(message_to_wire(stored[0].clone()), wire);
+        let broken =
+            json!({"role": "assistant", "tool_calls": [{"id": "c1", "name": "add", "arguments": "{\"a\":"}]});
+        let shown = message_to_wire(broken);
+        assert_eq!(shown["tool_calls"], json!([]));
+        assert_eq!(shown["invalid_tool_calls"][0]["args"], "{\"a\":");
+    }
+
+    #[test]
+    fn what_is_no_message_stays_as_it_is() {
+        for other in [json!("hello"), json!({"text": "hello"}), json!({"role": "judge", "verdict": 1})] {
+            assert_eq!(message_to_wire(other.clone()), other);
+        }
+        assert_eq!(stored(json!(["hello", {"text": 1}])), Ok(json!(["hello", {"text": 1}])));
+        for wrong in [
+            json!([{"role": "judge", "content": ""}]),
+            json!([{"role": "user", "content": [{"type": "image_url"}]}]),
+            json!([{"type": "remove"}]),
+        ] {
+            assert_eq!(stored(wrong).unwrap_err().status, 422);
+        }
+    }
+
+    #[test]
+    fn removals_are_converted() {
+        let wire = json!([{"type": "remove", "id": "m1"}, {"type": "remove", "id": "__remove_all__"}]);
+        let removals = stored(wire).unwrap();
+        assert_eq!(removals, json!([{"$remove": "m1"}, {"$remove_all": true}]));
+        assert_eq!(message_to_wire(removals[0].clone())["id"], "m1");
+        assert_eq!(message_to_wire(removals[1].clone())["type"], "remove");
+    }
+
+    #[test]
+    fn pieces_become_chunks_and_add_up() {
+        let call = json!({"role": "assistant", "content": "", "tool_calls": [{"index": 0, "id": "c1", "name": "add", "arguments": "{\"a\""}]});
+        let rest =
+            json!({"role": "assistant", "content": "", "tool_calls": [{"index": 0, "arguments": ":2}"}]});
+        let chunk = chunk_to_wire("m1", &call);
+        let part =
+            json!([{"name": "add", "args": "{\"a\"", "id": "c1", "index": 0, "type": "tool_call_chunk"}]);
+        assert_eq!((&chunk["tool_call_chunks"], &chunk["id"]), (&part, &json!("m1")));
+        assert_eq!(chunk_to_wire("m1", &rest)["tool_calls"], json!([]));
+        let mut so_far = Map::new();
+        for piece in [json!({"content": "4", "reasoning": "hm"}), json!("2"), call, rest] {
+            accumulate(&mut so_far, &piece);
+        }
+        assert_eq!((&so_far["content"], &so_far["reasoning"]), (&json!("42"), &json!("hm")));
+        assert_eq!(so_far["tool_calls"], json!([{"id": "c1", "name": "add", "arguments": "{\"a\":2}"}]));
+        // A part without its beginning is left out.
+        accumulate(&mut so_far, &json!({"tool_calls": [{"index": 7, "arguments": "x"}]}));
+        assert_eq!(so_far["tool_calls"].as_array().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,7 @@
+//! The JSON of the API: ids, times, messages, states and graphs.
+
+pub(crate) mod graph;
+pub(crate) mod ids;
+pub(crate) mod messages;
+pub(crate) mod state;
+pub(crate) mod time;
