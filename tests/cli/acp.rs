@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 /// Returns the arguments of `write_file`.
-fn write(path: &str, content: &str) -> String {
+pub(crate) fn write(path: &str, content: &str) -> String {
     json!({ "path": path, "content": content }).to_string()
 }
 

@@ -224,6 +224,7 @@ async fn a_database_is_encrypted_rekeyed_and_useless_without_its_key() {
         "dream",
         "jobs",
         "memory",
+        "serve",
         "threads",
         "usage",
         "worker",

@@ -136,7 +136,7 @@ async fn names_and_texts_of_a_database_are_escaped() {
     assert_all_tried(
         with_database,
         tried,
-        &["acp", "chat", "doctor", "dream", "export", "import", "jobs", "memory", "worker"],
+        &["acp", "chat", "doctor", "dream", "export", "import", "jobs", "memory", "serve", "worker"],
     );
 }
 

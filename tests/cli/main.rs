@@ -73,6 +73,7 @@ mod rotation;
 mod secrets;
 #[cfg(unix)]
 mod sequences;
+mod serve;
 mod set_back;
 mod show;
 mod steer;

@@ -70,7 +70,7 @@ async fn a_thread_of_another_graph_is_refused_by_every_command_and_stays_as_it_i
     let without_graph = ["copy", "delete", "export", "import", "memory", "threads", "usage"];
     let whole =
         ["db check", "db migrate", "db prune", "db rekey", "db stats", "db vacuum", "doctor", "dream"];
-    let elsewhere = ["acp", "adopt", "chat", "jobs", "worker"];
+    let elsewhere = ["acp", "adopt", "chat", "jobs", "serve", "worker"];
     let commands = commands(&place).await;
     let with_database = commands.iter().filter(|command| command.has_database());
     assert_all_tried(with_database, tried, &[&without_graph[..], &whole, &elsewhere].concat());

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 /// A limit longer than any test.
-const LIMIT: Duration = Duration::from_secs(300);
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
 /// A folder with some files, and a secret outside of it.
 pub(crate) struct Place {

@@ -5,8 +5,11 @@
 use std::{collections::BTreeMap, fmt, future::pending, sync::Arc};
 
 use axum::Router;
+use futures::future::BoxFuture;
+use serde_json::Value;
 use superstep_graph::{
-    Checkpointer, MemoryCheckpointer, MemoryStore, Store, convert::IntoShared, erased::JsonGraph,
+    Checkpointer, MemoryCheckpointer, MemoryStore, RunOptions, Store, ThreadId, convert::IntoShared,
+    erased::JsonGraph,
 };
 use tokio::net::TcpListener;
 
@@ -57,7 +60,16 @@ pub struct Server {
     items: Option<Arc<dyn Store>>,
     limits: Limits,
     door: Door,
+    options: Option<Arc<Options>>,
+    admit: Option<Arc<Admit>>,
 }
+
+/// The change of the options of each run.
+pub(crate) type Options = dyn Fn(RunOptions) -> RunOptions + Send + Sync;
+
+/// The check of a thread before each of its runs, with the answers of the run by the ids of their interrupts.
+pub(crate) type Admit =
+    dyn Fn(ThreadId, Vec<(String, Value)>) -> BoxFuture<'static, Result<(), String>> + Send + Sync;
 
 impl Default for Server {
     fn default() -> Self {
@@ -68,6 +80,8 @@ impl Default for Server {
             items: None,
             limits: Limits::default(),
             door: Door::default(),
+            options: None,
+            admit: None,
         }
     }
 }
@@ -113,6 +127,20 @@ impl Server {
         self
     }
 
+    /// Changes the options of each run after those of its request, such as the context and the metadata.
+    pub fn options(self, change: impl Fn(RunOptions) -> RunOptions + Send + Sync + 'static) -> Self {
+        Self { options: Some(Arc::new(change)), ..self }
+    }
+
+    /// Sets a check of each thread immediately before its run, with the answers that the run gives, by the ids of their
+    /// interrupts. The error is the failure of the run.
+    pub fn admit<F>(self, check: impl Fn(ThreadId, Vec<(String, Value)>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        Self { admit: Some(Arc::new(move |thread, answers| Box::pin(check(thread, answers)))), ..self }
+    }
+
     /// Sets the bounds.
     pub fn limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
@@ -153,7 +181,7 @@ impl Server {
     }
 
     async fn open(self) -> Result<(Arc<Hub>, Router), ServerError> {
-        let Self { graphs, checkpointer, rows, items, limits, mut door } = self;
+        let Self { graphs, checkpointer, rows, items, limits, mut door, options, admit } = self;
         if graphs.is_empty() {
             return Err(ServerError::NoGraph);
         }
@@ -163,7 +191,9 @@ impl Server {
             return Err(ServerError::InvalidToken);
         }
         door.body = limits.body;
-        let hub = Arc::new(Hub::open(graphs, checkpointer, items, rows, limits).await?);
+        let mut hub = Hub::open(graphs, checkpointer, items, rows, limits).await?;
+        (hub.options, hub.admit) = (options, admit);
+        let hub = Arc::new(hub);
         hub.recover()?;
         Ok((hub.clone(), door.before(api::routes(hub))))
     }

@@ -1,6 +1,12 @@
 //! The command line.
 
-use std::{env, io::Write, path::PathBuf, time::Duration};
+use std::{
+    env,
+    io::Write,
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{
     Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
@@ -116,6 +122,16 @@ Examples:
   superstep acp --model anthropic/claude-sonnet-4-5
   superstep acp --config mine.toml --log info 2> acp.log")]
     Acp(AcpArgs),
+    /// Serve the agent over HTTP to clients of LangGraph: its SDKs, `useStream`, and chat pages.
+    #[command(after_help = "\
+Clients call the agent by the name `agent`: see `docs/server.md`. Runs that were accepted continue after a restart. Another \
+address than that of this machine needs a key, which the variable SUPERSTEP_SERVER_KEY has and clients send as `x-api-key`.
+
+Examples:
+  superstep serve
+  superstep serve --model anthropic/claude-sonnet-4-5 --port 8080
+  SUPERSTEP_SERVER_KEY=... superstep serve --host 0.0.0.0 --allow-origin https://chat.example.org")]
+    Serve(ServeArgs),
     /// Send, list, retry and cancel jobs: turns that `worker` takes from a PostgreSQL database.
     #[command(
         subcommand,
@@ -339,6 +355,23 @@ impl UsageBy {
             Self::Thread => "thread",
         }
     }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    /// The address to listen on.
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub(crate) host: IpAddr,
+    /// The port; 0 for a free one.
+    #[arg(long, value_name = "PORT", default_value_t = 2024)]
+    pub(crate) port: u16,
+    /// An origin whose pages may use the server, such as `https://chat.example.org`, besides those of this machine.
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) allow_origin: Vec<String>,
+    #[command(flatten)]
+    pub(crate) location: LocationArgs,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
 }
 
 #[derive(Args, Debug)]

@@ -29,6 +29,7 @@ pub(crate) mod revert;
 pub(crate) mod run;
 #[cfg(feature = "postgres")]
 pub(crate) mod schedules;
+pub(crate) mod serve;
 #[cfg(feature = "restate")]
 pub(crate) mod service;
 pub(crate) mod show;

@@ -14,7 +14,7 @@ use crate::{
     },
     commands::{
         acp, agent_jobs, chat, db, diff, doctor, dream, export, memory, models, new, presets, replay, revert,
-        run, show, steer, thread_admin, threads, tools, usage, watch, worker,
+        run, serve, show, steer, thread_admin, threads, tools, usage, watch, worker,
     },
     graphs::agent_graphs::agent_graphs,
     output::{exit::Exit, log},
@@ -48,6 +48,7 @@ async fn run(command: Command) -> Result<Exit, SessionError> {
         Command::Steer(args) => steer::steer(args).await,
         Command::Chat(args) => chat::chat(args).await,
         Command::Acp(args) => acp::acp(args).await,
+        Command::Serve(args) => serve::serve(args).await,
         Command::Jobs(command) => agent_jobs::jobs(command).await,
         Command::Worker(args) => worker::worker(args).await,
         Command::Threads(args) => threads::threads(args, &graphs()?).await,

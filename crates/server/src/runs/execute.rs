@@ -90,6 +90,7 @@ impl Hub {
         let graph = self.graph(&row.graph).map_err(|error| failure("UnknownGraph", error.detail))?;
         let at = row.plan.checkpoint.map(CheckpointId).filter(|at| Some(*at) != head && !continues);
         let mut options = self.options(live, row).at(at);
+        let mut answered = Vec::new();
         let run = if continues {
             JsonRun::Resume
         } else {
@@ -102,14 +103,19 @@ impl Hub {
                         return self.end_by_command(live, &*thread, command).await;
                     }
                     if let Some(answers) = &command.resume {
-                        for (id, answer) in answers_of(&*thread, answers).await? {
-                            options = options.answer(id, answer);
+                        answered = answers_of(&*thread, answers).await?;
+                        for (id, answer) in &answered {
+                            options = options.answer(id.clone(), answer.clone());
                         }
                     }
                     of_command(command)
                 }
             }
         };
+        if let Some(admit) = &self.admit {
+            let admitted = admit(ThreadId::from(row.thread.as_str()), answered).await;
+            admitted.map_err(|reason| failure("NotAdmitted", reason))?;
+        }
         let thread = graph.thread(options);
         if run == JsonRun::Resume {
             // Clients expect the state as it stands; a resumed run streams only what changes.
@@ -164,7 +170,10 @@ impl Hub {
                 options = options.metadata(name, value);
             }
         }
-        options
+        match &self.options {
+            Some(change) => change(options),
+            None => options,
+        }
     }
 
     /// Ends a thread: nothing is left to run.

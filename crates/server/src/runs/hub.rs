@@ -30,6 +30,7 @@ use crate::{
         thread::ThreadRow,
     },
     runs::{lanes::Lanes, live::LiveRun, log::Entry},
+    server::{Admit, Options},
     wire::{ids, time},
 };
 
@@ -47,6 +48,8 @@ pub(crate) struct Hub {
     pub(crate) runs: Table<RunRow>,
     pub(crate) assistants: Table<AssistantRow>,
     pub(crate) limits: Limits,
+    pub(crate) options: Option<Arc<Options>>,
+    pub(crate) admit: Option<Arc<Admit>>,
     pub(super) lanes: Mutex<Lanes>,
     /// The runs as they are queued.
     pub(crate) begun: broadcast::Sender<Arc<LiveRun>>,
@@ -86,6 +89,8 @@ impl Hub {
             assistants: Table::open(rows, "assistants").await?,
             checkpointer,
             limits,
+            options: None,
+            admit: None,
             lanes: Mutex::default(),
             begun: broadcast::Sender::new(BEGUN),
             drain: Drain::new(),

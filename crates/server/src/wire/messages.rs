@@ -79,6 +79,9 @@ pub(crate) fn message_to_wire(message: Value) -> Value {
     }
     if data.role == Role::Tool {
         wire.insert("tool_call_id".to_owned(), data.tool_call_id.into());
+        if data.failed {
+            wire.insert("status".to_owned(), "error".into());
+        }
     }
     for call in data.tool_calls {
         let ToolCall { id, name, arguments } = call;
@@ -201,6 +204,7 @@ fn message_from_wire(message: Value, at: usize) -> Result<Value, ApiError> {
             .to_owned(),
         tool_calls: calls.map(|call| call_from_wire(call, at)).collect::<Result<_, _>>()?,
         tool_call_id: text("tool_call_id"),
+        failed: text("status") == "error",
         media: Vec::new(),
         synthetic: false,
         interrupted: false,

@@ -10,9 +10,9 @@ use std::{
 };
 
 use superstep::{
-    CheckpointId, Checkpointer, ThreadId,
+    CheckpointId, Checkpointer, Store, ThreadId,
     checkpoint::CheckpointError,
-    sqlite::{SqliteCheckpointer, SqliteOptions, Synchronous},
+    sqlite::{SqliteCheckpointer, SqliteOptions, SqliteStore, Synchronous},
     tools::make_private_folder,
 };
 
@@ -272,6 +272,22 @@ impl Location {
             Db::Server(server) => Ok(server.open_or_create()?),
             Db::Cluster(cluster) => Ok((cluster.open()?, false)),
         }
+    }
+
+    /// Opens the database of a server beside that of the threads: what its clients see of them, and its queue. It is created if
+    /// absent.
+    ///
+    /// # Errors
+    /// The threads are not in a file, or the database cannot be used.
+    pub fn open_rows(&self) -> Result<Arc<dyn Store>, SessionError> {
+        let Db::File(file) = &self.db else {
+            return Err(SessionError::usage(
+                "a server needs a SQLite database, whose threads one process serves; leave out `--db` or name a file",
+            ));
+        };
+        let store = SqliteStore::open(self.made(&file.with_extension("server.db"))?);
+        let store = store.map_err(|error| SessionError::caused(ErrorKind::Database, &error))?;
+        encryption::seal_items(store, None)
     }
 
     /// Reopens the database if a configuration changes its settings.

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use futures::{TryFutureExt as _, future::BoxFuture};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use superstep::{
-    Checkpointer, State, ThreadId,
+    Checkpointer, RunOptions, State, ThreadId,
     agent::{
         Agent, AgentState,
         approval::{StoredDecision, Trust},
@@ -36,6 +37,7 @@ use crate::{
     turn::{
         dream_thread, mcp,
         setup::{self, steps},
+        waiting::Waiting,
     },
 };
 
@@ -132,6 +134,45 @@ impl Hosted {
             let (location, store, agent) = (location.clone(), store.clone(), agent.clone());
             let admitted = async move { admit(&location, &*store, &agent, &thread).await };
             Box::pin(admitted.map_err(|failure| failure.message))
+        }
+    }
+
+    /// Returns the checkpointer of the threads.
+    pub fn store(&self) -> Arc<dyn Checkpointer> {
+        self.store.clone()
+    }
+
+    /// Returns the change of the options of a run, which stores the settings with its thread.
+    pub fn options(&self) -> impl Fn(RunOptions) -> RunOptions + Send + Sync + use<> {
+        let settings = self.settings.clone();
+        move |options| setup::stored_with(options, &settings)
+    }
+
+    /// Returns the check of a thread before each of its runs, which records the answers as decisions of the user on this machine.
+    pub fn admit_with_answers(
+        &self,
+    ) -> impl Fn(ThreadId, Vec<(String, Value)>) -> BoxFuture<'static, Result<(), String>> + Send + Sync + use<>
+    {
+        let (location, store, agent) = (self.location.clone(), self.store.clone(), self.agent.clone());
+        let settings = self.settings.to_stored();
+        move |thread, answers| {
+            let (location, store, agent) = (location.clone(), store.clone(), agent.clone());
+            let settings = settings.clone();
+            let admitted = async move {
+                admit(&location, &*store, &agent, &thread).await?;
+                let decided = location.decided(&thread)?;
+                decided.runs_with(&settings);
+                if !answers.is_empty() {
+                    let state = agent.graph().thread(&thread).state().await?;
+                    let waiting = Waiting::of(state.tasks.iter().flat_map(|task| &task.interrupts))?;
+                    decided.answered(waiting.iter().filter_map(|call| {
+                        let (_, answer) = answers.iter().find(|(id, _)| *id == call.interrupt)?;
+                        Some((&*call.interrupt, &call.request, serde_json::from_value(answer.clone()).ok()?))
+                    }));
+                }
+                decided.begins_run()
+            };
+            Box::pin(admitted.map_err(|failure: SessionError| failure.message))
         }
     }
 

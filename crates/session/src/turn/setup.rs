@@ -143,7 +143,11 @@ impl Setup {
 
 /// Returns the options of runs that store these settings with their threads.
 pub(crate) fn run_options(settings: &Settings) -> Result<RunOptions, SessionError> {
+    Ok(stored_with(RunOptions::new().seed(seeded_rng()?.random()), settings))
+}
+
+/// Adds the settings to options of a run, which stores them with its thread.
+pub(crate) fn stored_with(options: RunOptions, settings: &Settings) -> RunOptions {
     // A turn that a library or another program began in another folder is not resumed in this one.
-    let context = json!({ "cwd": settings.cwd });
-    Ok(settings.stored_by(RunOptions::new().seed(seeded_rng()?.random()).context(context)))
+    settings.stored_by(options.context(json!({ "cwd": settings.cwd })))
 }

@@ -1,0 +1,103 @@
+//! `superstep serve`: the agent behind the HTTP API of LangGraph's clients.
+
+use std::{
+    env::{self, VarError},
+    net::SocketAddr,
+    sync::Arc,
+};
+
+use serde::Deserialize;
+use superstep::{
+    State as _,
+    agent::{Agent, AgentState},
+    erased::{JsonGraph, of_inputs},
+    llm::{Message, Role},
+};
+use superstep_server::Server;
+use superstep_session::{
+    config::settings::Given,
+    error::{ErrorKind, SessionError},
+    turn::hosted::Hosted,
+};
+use tokio::net::TcpListener;
+
+use crate::{
+    args::{
+        command_line::ServeArgs,
+        shared::{AGENT, Locate},
+    },
+    output::{exit::Exit, note::print_note},
+    session::signals,
+};
+
+/// The variable with the key that clients send. Commands of tools do not see variables whose names end with `KEY`.
+const KEY: &str = "SUPERSTEP_SERVER_KEY";
+
+/// The name by which clients call the agent.
+const GRAPH: &str = "agent";
+
+/// Serves the agent until a signal.
+pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, SessionError> {
+    let ServeArgs { location, agent, host, port, allow_origin } = args;
+    let location = location.locate(AGENT)?;
+    let key = key()?;
+    if key.is_none() && !host.is_loopback() {
+        return Err(SessionError::usage(format!(
+            "other machines can reach {host}, so the server needs a key: set `{KEY}` to a long random text, or leave out `--host`"
+        )));
+    }
+    let rows = location.open_rows()?;
+    let (stop, watch) = signals::watching();
+    let hosted = Hosted::new(location, &Given::from(agent), [], false, &stop).await?;
+    hosted.note.iter().for_each(|note| print_note(note));
+    let mut server = Server::new()
+        .graph(GRAPH, graph(&hosted.agent))
+        .checkpointer(hosted.store())
+        .rows(rows)
+        .options(hosted.options())
+        .admit(hosted.admit_with_answers());
+    if let Some(key) = key {
+        server = server.token(key);
+    }
+    let server = allow_origin.into_iter().fold(server, Server::allow_origin);
+    let listener = TcpListener::bind(SocketAddr::new(host, port)).await;
+    let listener = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let (address, listener) = listener.map_err(|cause| {
+        SessionError::usage(format!("cannot listen on {host}, port {port}: {cause}; choose another `--port`"))
+    })?;
+    print_note(&format!("serving `{GRAPH}` with model {} on http://{address}; Ctrl-C stops", hosted.model()));
+    let served = server.serve_until(listener, async move { stop.cancelled().await }).await;
+    drop(watch);
+    hosted.close().await;
+    served.map_err(|error| SessionError::caused(ErrorKind::Failed, &error))?;
+    Ok(Exit::Ok)
+}
+
+/// Reads the key that clients send.
+fn key() -> Result<Option<String>, SessionError> {
+    match env::var(KEY) {
+        Ok(key) if key.is_empty() => {
+            Err(SessionError::usage(format!("the variable `{KEY}` is empty; unset it for no key")))
+        }
+        Ok(key) => Ok(Some(key)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            Err(SessionError::usage(format!("the variable `{KEY}` is not Unicode")))
+        }
+    }
+}
+
+/// The input of a turn. A client can write nothing else of the state.
+#[derive(Deserialize)]
+struct Conversation {
+    messages: Vec<Message>,
+}
+
+fn graph(agent: &Agent) -> Arc<dyn JsonGraph> {
+    of_inputs(agent.graph().clone(), |input: Conversation| {
+        // The instructions are those of the configuration.
+        let mut messages = input.messages;
+        messages.retain(|message| message.role != Role::System);
+        AgentState::update().messages(messages).output_schema(None).cwd(None)
+    })
+}
