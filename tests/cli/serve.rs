@@ -35,7 +35,7 @@ impl Served {
         };
         // The pipe stays open, and is read.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        let http = superstep::llm::http::client_builder().no_proxy().build().unwrap();
+        let http = superstep::llm::http::client_builder().unwrap().no_proxy().build().unwrap();
         Self { child, url, http }
     }
 
