@@ -62,7 +62,7 @@ async fn texts(store: Arc<dyn Checkpointer>) -> Vec<String> {
     let graph = words().with_checkpointer(store.clone());
     let options = || RunOptions::new().thread("t").clock(Still).seed(7);
     let mut texts = Vec::new();
-    // A nonce makes the ids of a thread differ from those of an earlier one of its name. Only SQLite has one for the first.
+    // A nonce, which is drawn, makes the ids of a thread differ from those of an earlier one of its name.
     let mut add = async || texts.push(without_nonce(&exported(&*store).await));
     let waiting = graph.configured(options()).input_id("in-1").run(Words::update().count(1)).await.unwrap();
     add().await;
