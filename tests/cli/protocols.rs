@@ -5,7 +5,7 @@ use std::{fs, time::Duration};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::support::{Place, Ran, ended};
+use crate::support::{Place, Ran, Running, ended};
 
 #[expect(dead_code, reason = "the tests of the models use more of it")]
 #[path = "../it/llm/strict.rs"]
@@ -19,7 +19,8 @@ const KEY: &str = "sk-test-0123456789";
 const SEAL: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 
 /// The protocols: their names, and the field of an answer with its parts.
-const PROTOCOLS: [(&str, &str); 3] = [("anthropic", "blocks"), ("responses", "out"), ("gemini", "parts")];
+const PROTOCOLS: [(&str, &str); 4] =
+    [("anthropic", "blocks"), ("responses", "out"), ("gemini", "parts"), ("chat", "out")];
 
 /// Returns the answers of a turn with two rounds of tools, and of the turn behind it.
 fn turns((protocol, field): (&str, &str)) -> Vec<Value> {
@@ -106,6 +107,35 @@ async fn a_run_that_was_killed_sends_its_reasoning_back_as_it_was() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_was_killed_at_any_event_sends_its_reasoning_back_as_it_was() {
+    for (protocol, field) in PROTOCOLS {
+        let model = format!("{protocol}/m");
+        let begin = ["run", "go", "--json", "--thread", "t", "--model", &model];
+        let settings = json!({"key": KEY, "repeat_last": false, "again": true});
+        let script = json!({"config": settings, "answers": turns((protocol, field))});
+        let (place, Some(server)) = (Place::new(), Strict::start(protocol, &script)) else { return };
+        let whole = run(&place, &server, protocol, &begin).await.lines();
+        let moments: Vec<_> =
+            (0..whole.len() - 1).filter(|line| whole[*line]["event"] != "llm_token").collect();
+        assert!(moments.len() > 10, "{whole:?}");
+        for moment in moments {
+            let (place, Some(server)) = (Place::new(), Strict::start(protocol, &script)) else { return };
+            let mut running = Running::of(command(&place, &server, protocol, &begin));
+            for _ in 0..=moment {
+                running.line().await.expect("there are more lines");
+            }
+            running.child.kill().await.unwrap();
+            let resumed = run(&place, &server, protocol, &["resume", "t"]).await;
+            assert!(resumed.stdout.contains("It is 3372."), "{protocol} {moment}: {resumed:?}");
+            run(&place, &server, protocol, &["run", "really?", "--thread", "t"]).await;
+            let mut log = server.accepted();
+            log.dedup_by(|again, line| again.body == line.body);
+            assert_eq!(log.iter().map(opaque).collect::<Vec<_>>(), [0, 1, 2, 3], "{protocol} {moment}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_exported_thread_goes_on_elsewhere_and_an_encrypted_one_too() {
     for (protocol, field) in PROTOCOLS {
@@ -133,6 +163,52 @@ async fn an_exported_thread_goes_on_elsewhere_and_an_encrypted_one_too() {
         }
         assert_eq!(server.accepted().iter().map(opaque).collect::<Vec<_>>(), [0, 1, 2, 3], "{protocol}");
     }
+}
+
+#[tokio::test]
+async fn a_model_on_vertex_has_the_project_and_the_token_of_the_environment() {
+    let path = "/v1/projects/p/locations/global/publishers";
+    for (protocol, name) in [("gemini", "gemini-3.5-flash"), ("anthropic", "claude-sonnet-5-5@20260901")] {
+        let field = PROTOCOLS.iter().find(|(known, _)| *known == protocol).unwrap().1;
+        let script = json!({"config": {"token": "ya29.b"}, "answers": turns((protocol, field))});
+        let (place, Some(server)) = (Place::new(), Strict::start(protocol, &script)) else { return };
+        let (model, url) = (format!("vertex/{name}"), server.origin().to_owned() + path);
+        let args = ["run", "go", "--thread", "t", "--model", &model, "--base-url", &url];
+        let mut first = place.command(&args);
+        let ran = ended(first.env("GOOGLE_ACCESS_TOKEN_COMMAND", "echo ya29.b")).await.ok();
+        assert!(ran.stdout.ends_with("It is 3372.\n"), "{ran:?}");
+        let mut next = place.command(&["run", "really?", "--thread", "t"]);
+        ended(next.env("GOOGLE_ACCESS_TOKEN", "ya29.b")).await.ok();
+        assert_eq!(server.accepted().iter().map(opaque).collect::<Vec<_>>(), [0, 1, 2, 3], "{protocol}");
+    }
+    let place = Place::new();
+    let args = ["run", "hi", "--model", "vertex/gemini-3.5-flash"];
+    let ran = ended(place.command(&args).env("GOOGLE_ACCESS_TOKEN", "ya29.b")).await;
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(
+        ran.stderr.contains("no project for model `vertex/gemini-3.5-flash`: set GOOGLE_CLOUD_PROJECT"),
+        "{ran:?}"
+    );
+    let ran = ended(place.command(&args).env("GOOGLE_CLOUD_PROJECT", "p")).await;
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.stderr.contains("GOOGLE_ACCESS_TOKEN_COMMAND"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_token_goes_to_no_server_that_only_a_thread_names() {
+    let place = Place::new();
+    let elsewhere = "https://elsewhere.example/v1/projects/p/locations/global/publishers";
+    let begin = ["run", "hi", "--thread", "t", "--model", "vertex/gemini-3.5-flash", "--base-url", elsewhere];
+    let token = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("GOOGLE_ACCESS_TOKEN", "ya29.b").env("GOOGLE_CLOUD_PROJECT", "p");
+        command
+    };
+    place.file("no_retries.toml", "[retry]\nmax_attempts = 1\n");
+    ended(&mut token(&[&begin[..], &["--config", "no_retries.toml"]].concat())).await;
+    let ran = ended(&mut token(&["run", "on", "--thread", "t"])).await;
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("the key of GOOGLE_ACCESS_TOKEN is not sent unless you name it"), "{ran:?}");
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod retry;
 mod rounds;
 mod servers;
 pub(crate) mod strict;
+mod threads;
 
 use futures::StreamExt;
 use superstep::llm::{ApiKey, ChatModel, Delta, Message, ModelError, OpenAiConfig, OpenAiModel, Request};

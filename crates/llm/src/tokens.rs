@@ -5,7 +5,11 @@
 #[cfg(feature = "tiktoken")]
 mod tiktoken;
 
-use crate::{Message, ToolSpec, messages::media::Media, shared::into_shared};
+use crate::{
+    Message, ToolSpec,
+    messages::media::{Media, MediaType},
+    shared::into_shared,
+};
 
 #[cfg(feature = "tiktoken")]
 pub use self::tiktoken::Tiktoken;
@@ -19,6 +23,9 @@ const IMAGE: u64 = 1_500;
 /// The bytes of audio per token: speech at a low rate has no more tokens.
 const SOUND: usize = 250;
 
+/// The bytes of a file per token: a page of text is some 50 kB and 2,000 tokens, with its image.
+const FILE: usize = 25;
+
 /// A counter of a request's tokens.
 ///
 /// A count is exact for one family of models at most. To estimate the size of a request, start from the
@@ -27,10 +34,14 @@ pub trait TokenCounter: Send + Sync {
     /// Returns the tokens of a text.
     fn text(&self, text: &str) -> u64;
 
-    /// Returns the tokens of an image or audio clip: 1,500 for an image of any size, and one for each 250
-    /// bytes of audio.
+    /// Returns the tokens of an image, an audio clip or a file: 1,500 for an image of any size, one for each
+    /// 250 bytes of audio, and one for each 25 bytes of a PDF file, but at least as many as for an image.
     fn media(&self, media: &Media) -> u64 {
-        if media.mime.is_audio() { wide(media.bytes().div_ceil(SOUND)) } else { IMAGE }
+        match media.mime {
+            MediaType::Pdf => wide(media.bytes().div_ceil(FILE)).max(IMAGE),
+            mime if mime.is_audio() => wide(media.bytes().div_ceil(SOUND)),
+            _ => IMAGE,
+        }
     }
 
     /// Returns the tokens of a message in a request. Its reasoning is not counted: most providers do not

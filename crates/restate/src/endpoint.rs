@@ -21,7 +21,7 @@ use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     sync::Semaphore,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     identity,
@@ -41,8 +41,11 @@ const STREAMS: u32 = 10_000;
 /// The time after which a silent connection is probed, and the time for its answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// The maximum wait for the end of drained runs.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The maximum wait for the nodes at work of a worker that stops, unless another is set.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The maximum wait for the end of connections after that.
+const PATIENCE: Duration = Duration::from_secs(25);
 
 /// The graphs of a process as a service of Restate.
 ///
@@ -51,6 +54,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Endpoint {
     host: Arc<Host>,
     served: endpoint::Endpoint,
+    grace: Duration,
 }
 
 /// A problem of the settings of an [`Endpoint`].
@@ -82,6 +86,7 @@ pub struct EndpointBuilder {
     layer: Option<Layer>,
     admit: Option<Admit>,
     concurrency: usize,
+    grace: Duration,
     identity_keys: Vec<String>,
 }
 
@@ -95,6 +100,7 @@ impl Endpoint {
             layer: None,
             admit: None,
             concurrency: CONCURRENCY,
+            grace: GRACE,
             identity_keys: Vec::new(),
         }
     }
@@ -128,6 +134,10 @@ impl Endpoint {
         // New connections reach other processes.
         drop(listener);
         self.host.drain.request("the worker stops");
+        // Restate ends all streams of a connection that goes away with its next request, so the runs end first.
+        self.host.runs.close();
+        let _ = tokio::time::timeout(self.grace, self.host.runs.wait()).await;
+        self.host.leaves.cancel();
         let _ = tokio::time::timeout(PATIENCE, connections.shutdown()).await;
         Ok(())
     }
@@ -214,6 +224,13 @@ impl EndpointBuilder {
         self
     }
 
+    /// Sets the maximum wait for the nodes at work when the process stops, by default 5 s. A node that takes longer may run again on another
+    /// worker, under the same keys. Runs that ended before it, and new ones, may wait as long for another worker.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
     /// Sets the namespace of the threads, by default `superstep`. Graphs of one namespace share the names of their threads.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
@@ -231,7 +248,7 @@ impl EndpointBuilder {
     /// # Errors
     /// Those of [`EndpointError`].
     pub fn build(self) -> Result<Endpoint, EndpointError> {
-        let Self { namespace, graphs, options, layer, admit, concurrency, identity_keys } = self;
+        let Self { namespace, graphs, options, layer, admit, concurrency, grace, identity_keys } = self;
         let names = Names::new(&namespace);
         if ServiceName::try_from(&*names.thread).is_err() {
             return Err(EndpointError::Namespace(namespace));
@@ -254,6 +271,8 @@ impl EndpointBuilder {
             admit,
             slots: Semaphore::new(concurrency),
             drain: Drain::new(),
+            runs: TaskTracker::new(),
+            leaves: CancellationToken::new(),
         });
         let mut served = endpoint::Endpoint::builder()
             .bind(Kind::Thread.definition(host.clone()))
@@ -265,7 +284,7 @@ impl EndpointBuilder {
             served =
                 served.identity_key(&key).map_err(|error| EndpointError::IdentityKey(error.to_string()))?;
         }
-        Ok(Endpoint { host, served: served.build() })
+        Ok(Endpoint { host, served: served.build(), grace })
     }
 }
 

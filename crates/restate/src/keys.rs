@@ -2,7 +2,7 @@
 //!
 //! | entry | value |
 //! |---|---|
-//! | `g` | the number of deletions, which is the nonce of a later thread |
+//! | `g` | the number of deletions, by which a reader notices one |
 //! | `h` | the [head](crate::storage::Head) of the thread |
 //! | `m17` | the [metadata](crate::storage::Meta) of checkpoint 17 |
 //! | `u17`, `s17` | the updates that it folded, and its snapshot |

@@ -21,6 +21,11 @@ pub(crate) trait Kv: Send {
     /// Returns the names of all entries.
     fn keys(&mut self) -> BoxFuture<'_, Result<Vec<String>, CheckpointError>>;
 
+    /// Returns the names of all entries of the object beside, if there is one.
+    fn keys_beside(&mut self) -> BoxFuture<'_, Result<Vec<String>, CheckpointError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
     /// Sets an entry, or deletes it.
     fn set(&mut self, key: String, value: Option<Bytes>);
 }
@@ -127,6 +132,11 @@ impl<'a> View<'a> {
         keys.extend(self.staged.iter().filter(|(_, text)| text.is_some()).map(|(key, _)| key.clone()));
         keys.sort_unstable();
         Ok(keys)
+    }
+
+    /// Returns the names of all entries of the object beside.
+    pub(crate) async fn keys_beside(&mut self) -> Result<Vec<String>, CheckpointError> {
+        self.kv.keys_beside().await
     }
 
     pub(crate) fn set(&mut self, key: String, text: String) {

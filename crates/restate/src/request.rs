@@ -18,18 +18,59 @@ pub(crate) const MAX_REQUEST_BYTES: usize = 30 << 20;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
-    Commit { thread: ThreadId, expected: Option<CheckpointId>, commits: Vec<NewCommit> },
-    Record { thread: ThreadId, checkpoint: CheckpointId, records: Vec<(u32, Box<RawValue>)> },
-    Effects { thread: ThreadId, checkpoint: CheckpointId, slot: u32, record: Box<RawValue> },
-    Prune { thread: ThreadId, head: CheckpointId, prune: NewPrune },
-    Delete { thread: ThreadId },
-    Load { thread: ThreadId, at: Option<CheckpointId> },
-    ReadCommit { thread: ThreadId, at: CheckpointId },
-    History { thread: ThreadId, range: Range },
-    Count { thread: ThreadId },
-    HasInput { thread: ThreadId, id: String },
-    Children { thread: ThreadId },
-    Nonce { thread: ThreadId },
+    Commit {
+        thread: ThreadId,
+        expected: Option<CheckpointId>,
+        commits: Vec<NewCommit>,
+        /// A new thread is compared with the object beside, which earlier versions did not do.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        looks_beside: bool,
+    },
+    Record {
+        thread: ThreadId,
+        checkpoint: CheckpointId,
+        records: Vec<(u32, Box<RawValue>)>,
+    },
+    Effects {
+        thread: ThreadId,
+        checkpoint: CheckpointId,
+        slot: u32,
+        record: Box<RawValue>,
+    },
+    Prune {
+        thread: ThreadId,
+        head: CheckpointId,
+        prune: NewPrune,
+    },
+    Delete {
+        thread: ThreadId,
+    },
+    Load {
+        thread: ThreadId,
+        at: Option<CheckpointId>,
+    },
+    ReadCommit {
+        thread: ThreadId,
+        at: CheckpointId,
+    },
+    History {
+        thread: ThreadId,
+        range: Range,
+    },
+    Count {
+        thread: ThreadId,
+    },
+    HasInput {
+        thread: ThreadId,
+        id: String,
+    },
+    Children {
+        thread: ThreadId,
+    },
+    /// Only in journals of versions whose nonces were the numbers of deletions.
+    Nonce {
+        thread: ThreadId,
+    },
 }
 
 /// A new checkpoint with the texts of its parts, which are those of the columns of databases.
@@ -84,7 +125,6 @@ pub(crate) enum Reply {
     Commit(Option<Box<Commit>>),
     History(Vec<CheckpointMeta>),
     Threads(Vec<ThreadId>),
-    Nonce(Option<String>),
 }
 
 impl Request {
@@ -95,7 +135,8 @@ impl Request {
     ) -> Result<Self, CheckpointError> {
         let new = |commit| Ok(NewCommit::of(NewCheckpoint::new(thread.clone(), expected, commit)?));
         let commits = next.iter().map(new).collect::<Result<_, CheckpointError>>()?;
-        Ok(Self::Commit { thread: thread.clone(), expected, commits })
+        let looks_beside = expected.is_none() && !thread.is_child();
+        Ok(Self::Commit { thread: thread.clone(), expected, commits, looks_beside })
     }
 
     pub(crate) fn record(new: NewRecords) -> Self {

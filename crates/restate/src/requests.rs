@@ -116,13 +116,6 @@ impl<O: Objects> Checkpointer for Requests<O> {
         self.ask(NewRecord::of_effects(task.clone(), results).map(Request::effects), is)
     }
 
-    fn nonce(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {
-        self.ask(Ok(Request::Nonce { thread: thread.clone() }), |reply| match reply {
-            Reply::Nonce(nonce) => Some(nonce),
-            _ => None,
-        })
-    }
-
     fn commit(
         &self,
         thread: &ThreadId,

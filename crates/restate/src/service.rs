@@ -22,6 +22,7 @@ use serde_json::json;
 use superstep_checkpoint::{CheckpointError, Checkpointer, ThreadId};
 use superstep_graph::{RunOptions, erased::JsonGraph, thread::Drain};
 use tokio::sync::Semaphore;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::context::Handler;
 use crate::{
@@ -47,6 +48,10 @@ pub(crate) struct Host {
     pub(crate) slots: Semaphore,
     /// Requested when the process stops.
     pub(crate) drain: Drain,
+    /// A token for each run at work.
+    pub(crate) runs: TaskTracker,
+    /// Cancelled when the connections of a process that stops go away.
+    pub(crate) leaves: CancellationToken,
 }
 
 /// The kind of an object.

@@ -135,8 +135,8 @@ pub(crate) async fn serve(
     let mut view = View::new(kv, memory);
     let mut stored = Stored { view: &mut view, name: &thread, keys: Keys::of(&thread), place };
     let reply = match request {
-        Request::Commit { expected, commits, .. } => {
-            stored.commit_all(expected, &commits).await.map(Reply::Id)
+        Request::Commit { expected, commits, looks_beside, .. } => {
+            stored.commit_all(expected, &commits, looks_beside).await.map(Reply::Id)
         }
         Request::Record { checkpoint, records, .. } => {
             stored.record_all(checkpoint, &records).await.map(|()| Reply::Done)
@@ -156,12 +156,7 @@ pub(crate) async fn serve(
             stored.view.get(stored.keys.input(&id)).await.map(|found| Reply::Is(found.is_some()))
         }
         Request::Children { .. } => stored.children().await.map(Reply::Threads),
-        Request::Nonce { .. } => {
-            let generation = stored.view.get(GENERATION.to_owned()).await;
-            generation.map(|found| {
-                Reply::Nonce(found.map(|entry| String::from_utf8_lossy(entry.text()).into_owned()))
-            })
-        }
+        Request::Nonce { .. } => stored.view.get(GENERATION.to_owned()).await.map(|_| Reply::Done),
     };
     if reply.is_ok() {
         view.write();

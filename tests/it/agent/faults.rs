@@ -241,7 +241,7 @@ fn cut_call(arguments: &str, reason: &str) -> Ran {
 
 #[test]
 fn a_call_that_is_cut_off_is_answered_and_not_executed() {
-    for reason in ["length", "content_filter", "model_length", "MAX_TOKENS", "sensitive"] {
+    for reason in ["length", "model_length", "MAX_TOKENS"] {
         // Arguments that happen to be complete may still differ from the model's intention.
         for arguments in [r#"{"x":"a"#, r#"{"x":"a"}"#] {
             let ran = cut_call(arguments, reason);
@@ -257,6 +257,19 @@ fn a_call_that_is_cut_off_is_answered_and_not_executed() {
             );
             assert_eq!((ran.state().current_step, ran.outcome()), (2, AgentOutcome::Completed));
             assert_eq!(ran.state().tools_used, ["echo".to_owned()]);
+        }
+    }
+}
+
+#[test]
+fn a_call_that_is_withheld_is_neither_executed_nor_requested_again() {
+    for reason in ["content_filter", "sensitive", "SAFETY"] {
+        for arguments in [r#"{"x":"a"#, r#"{"x":"a"}"#] {
+            let withheld = Answer::stream().call(0, "c1", "echo", [arguments]).end(reason).done();
+            let ran = Scenario::new([withheld]).play();
+            assert_eq!((ran.kit.n("echo"), ran.requests.len()), (0, 1), "{reason} {arguments}");
+            assert_eq!(ran.outcome(), AgentOutcome::ContentFilter);
+            assert_eq!(ran.state().ignored_tool_calls[0].id, "c1");
         }
     }
 }

@@ -60,12 +60,12 @@ fn sent() -> (usize, String) {
 }
 
 fn gone() -> (usize, String) {
-    (0, "[1 of these images or audio clips are not sent any more]".to_owned())
+    (0, "[1 of these images, audio clips or files are not sent any more]".to_owned())
 }
 
 #[tokio::test]
 async fn images_of_old_rounds_go_first_when_a_request_is_too_large() {
-    let images = Accepts { images: true, audio: false };
+    let images = Accepts { images: true, ..Accepts::NOTHING };
     let all = [vec![sent()], vec![sent(); 2], vec![sent(); 3]];
     assert_eq!(requests(100_000, images).await, all);
     // An image counts for 1,500 tokens.

@@ -59,7 +59,7 @@ async fn a_conversation_whose_older_images_are_dropped_is_replayed_with_the_curr
     let store = Arc::new(MemoryCheckpointer::new());
     let agent = |answers: Vec<Answer>, description: &str, tools: ReplayTools| {
         let layers = [ContextLayer::consolidate(3), ContextLayer::Snip { keep_last: 3 }];
-        let images = Accepts { images: true, audio: false };
+        let images = Accepts { images: true, ..Accepts::NOTHING };
         let model = ScriptedModel::new(Script::new(answers)).accepting(images);
         let config =
             ReactConfig { context: context(4_000, layers), loops: Vec::new(), ..ReactConfig::graph(9) };

@@ -73,7 +73,7 @@ fn config() -> impl Strategy<Value = WireConfig> {
             alternates,
             lists_called_tools: lists,
             no_stream_options: false,
-            accepts: Accepts { images, audio: false },
+            accepts: Accepts { images, ..Accepts::NOTHING },
             ..WireConfig::default()
         },
     )

@@ -319,7 +319,8 @@ async fn images_of_results_are_in_the_output() {
     let answer = json!({"out": [{"call": ["add", "{}"]}]});
     for images in [true, false] {
         let script = json!([answer, {"out": [{"text": "ok"}]}]);
-        let change = |config: &mut ResponsesConfig| config.accepts = Accepts { images, audio: true };
+        let change =
+            |config: &mut ResponsesConfig| config.accepts = Accepts { images, audio: true, pdf: true };
         let Some((server, model)) = served_as(script, change) else { return };
         let first = complete(&model, hi()).await.unwrap().message;
         let mut next = behind(&hi(), &first);

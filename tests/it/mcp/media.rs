@@ -24,7 +24,7 @@ use crate::agent::{
     real,
 };
 
-const BOTH: Accepts = Accepts { images: true, audio: true };
+const BOTH: Accepts = Accepts { images: true, audio: true, pdf: false };
 const GIF: &str = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7";
 const WAV: &str = "UklGRi4uLi5XQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
 
@@ -36,13 +36,13 @@ fn content() -> Value {
         {"type": "audio", "data": WAV, "mimeType": "audio/wav"},
         {"type": "resource", "resource": {"uri": "file:///a.txt", "text": "a text"}},
         {"type": "resource", "resource": {"uri": "file:///b.gif", "blob": GIF, "mimeType": "image/gif"}},
-        {"type": "resource", "resource": {"uri": "file:///c.pdf", "blob": "JVBERi0=", "mimeType": "application/pdf"}},
+        {"type": "resource", "resource": {"uri": "file:///c.zip", "blob": "UEsDBAo=", "mimeType": "application/zip"}},
     ])
 }
 
 const TEXT: &str = "This is it:\n[image: image/gif, 42 bytes]\n[audio: audio/wav, 44 bytes]\n[resource file:///a.txt]\na text\n\
                     [resource file:///b.gif: image/gif, 42 bytes]\n\
-                    [resource file:///c.pdf: application/pdf, 5 bytes, not shown: not of a type that models take]";
+                    [resource file:///c.zip: application/zip, 5 bytes, not shown: not of a type that models take]";
 
 /// Starts a server with a read-only tool that returns this content.
 async fn server(odd: &Odd, content: &Value) -> Arc<McpServer> {
@@ -94,7 +94,8 @@ async fn a_model_that_takes_them_gets_images_and_audio_behind_the_results() {
     let request = &model.requests()[1];
     assert_eq!(results(request)[0].content, TEXT);
     let sent = wire(request, BOTH);
-    let about = "[This is from a tool, not from the user: the images and audio of the result of call c1]";
+    let about =
+        "[This is from a tool, not from the user: the images, audio and files of the result of call c1]";
     let image = json!({"type": "image_url", "image_url": {"url": format!("data:image/gif;base64,{GIF}")}});
     let sound = json!({"type": "input_audio", "input_audio": {"data": WAV, "format": "wav"}});
     let wanted = json!([
@@ -114,7 +115,7 @@ async fn a_model_that_takes_them_gets_images_and_audio_behind_the_results() {
 async fn a_model_without_media_receives_a_description() {
     let odd = Odd::new();
     let server = server(&odd, &content()).await;
-    let images = Accepts { images: true, audio: false };
+    let images = Accepts { images: true, ..Accepts::NOTHING };
     for (accepts, wanted) in [
         (Accepts::NOTHING, &[][..]),
         (images, &["[image: image/gif, 42 bytes]", "[resource file:///b.gif: image/gif, 42 bytes]"]),
@@ -223,7 +224,7 @@ async fn hostile_media_are_limited_and_described() {
     let tail = "[image: image/gif, 3 bytes, not shown: its data is not valid base64]\n\
                 [image: image/png, 42 bytes, not shown: its data is not image/png]\n\
                 [image: text/html, 42 bytes, not shown: not of a type that models take]\n\
-                [92 of 100 images or audio clips left out: a result may have 8 with 5242880 bytes]";
+                [92 of 100 images, audio clips or files left out: a result may have 8 with 5242880 bytes]";
     assert!(text.ends_with(tail), "{text}");
     let counts = |n: usize| results(&requests[n]).iter().map(|result| result.media.len()).collect::<Vec<_>>();
     // The older half is dropped together with the first excess image, so that the next requests have the same
@@ -231,8 +232,8 @@ async fn hostile_media_are_limited_and_described() {
     let wanted = [vec![8], vec![8, 8], vec![0, 5, 8], vec![0, 0, 2, 8], vec![0, 0, 2, 8, 8]];
     assert_eq!([1, 2, 3, 4, 5].map(counts), wanted);
     let left = |n: usize, at: usize| results(&requests[n])[at].content.lines().last().unwrap().to_owned();
-    assert_eq!(left(3, 0), "[8 of these images or audio clips are not sent any more]");
-    assert_eq!(left(3, 1), "[3 of these images or audio clips are not sent any more]");
+    assert_eq!(left(3, 0), "[8 of these images, audio clips or files are not sent any more]");
+    assert_eq!(left(3, 1), "[3 of these images, audio clips or files are not sent any more]");
     let (four, five) = (wire(&requests[4], BOTH), wire(&requests[5], BOTH));
     let four = four["messages"].as_array().unwrap();
     assert_eq!(four[..], five["messages"].as_array().unwrap()[..four.len()]);

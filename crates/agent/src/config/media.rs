@@ -43,7 +43,7 @@ impl MediaConfig {
         media.truncate(per_result);
         let out = all - media.len();
         let note = format!(
-            "[{out} of {all} images or audio clips left out: a result may have {per_result} with {result_bytes} bytes]"
+            "[{out} of {all} images, audio clips or files left out: a result may have {per_result} with {result_bytes} bytes]"
         );
         (media, (out > 0).then_some(note))
     }
@@ -86,7 +86,7 @@ mod tests {
         let config = MediaConfig { per_result: 2, result_bytes: 30, ..MediaConfig::default() };
         let (stored, note) = config.of_result(vec![gif(12), gif(30), gif(15), gif(6)]);
         assert_eq!(stored, [gif(12), gif(15)]);
-        let wanted = "[2 of 4 images or audio clips left out: a result may have 2 with 30 bytes]";
+        let wanted = "[2 of 4 images, audio clips or files left out: a result may have 2 with 30 bytes]";
         assert_eq!(note.as_deref(), Some(wanted));
         assert_eq!(config.of_result(vec![gif(15), gif(15)]), (vec![gif(15), gif(15)], None));
     }

@@ -39,7 +39,7 @@ pub(crate) fn denied(reason: &str) -> String {
 
 /// The note in a result whose images and audio are no longer sent.
 pub(crate) fn media_left_out(n: usize) -> String {
-    format!("[{n} of these images or audio clips are not sent any more]")
+    format!("[{n} of these images, audio clips or files are not sent any more]")
 }
 
 pub(crate) fn cut_off(name: &str) -> String {

@@ -70,22 +70,22 @@ pub(super) fn accept(
     let mut message = message.into_data();
     let says_nothing = message.content.trim().is_empty();
     let is_empty = says_nothing && message.tool_calls.is_empty();
+    let is_withheld = withheld(&finish).is_some();
     if let EmptyPolicy::Retry { max, then, .. } = config.empty
         && is_empty
         && state.continued_message().is_none()
-        && withheld(&finish).is_none()
+        && !is_withheld
     {
         return discard(state, max, then, call);
     }
-    let cut_off = is_too_long(&finish) || finish == FinishReason::ContentFilter;
-    let refuses = finish == FinishReason::Refusal;
+    let cut_off = is_too_long(&finish);
     let mut update = AgentState::update().llm_calls(state.llm_calls + 1);
-    if !call.tools || refuses {
-        // No tools were offered, or they were refused. Calls in the response must not lead to the tools, except
-        // the one that gives the reply.
+    if !call.tools || is_withheld {
+        // No tools were offered, or the response was withheld. Its calls must not lead to the tools, except the
+        // one that gives the reply.
         let (replies, others) = std::mem::take(&mut message.tool_calls)
             .into_iter()
-            .partition::<Vec<_>, _>(|call| !refuses && !cut_off && gives_reply(config, state, call));
+            .partition::<Vec<_>, _>(|call| !is_withheld && !cut_off && gives_reply(config, state, call));
         message.tool_calls = replies;
         update = update.ignored_tool_calls(others);
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use superstep_graph::Cx;
 use superstep_llm::{
-    Message, Request,
+    Message, Request, Role,
     media::{Accepts, Media},
     toolset::ToolSpecs,
 };
@@ -90,7 +90,14 @@ fn fit_media(conversation: &mut [Message], accepts: Accepts, config: &MediaConfi
     let is_left_out = |media: &Media| !accepts.takes(media.mime);
     for message in &mut *conversation {
         if message.media.iter().any(is_left_out) {
-            message.to_mut().media.retain(|media| !is_left_out(media));
+            let message = message.to_mut();
+            if message.role == Role::User {
+                // A result describes its media itself.
+                for media in message.media.iter().filter(|media| is_left_out(media)) {
+                    message.content += &format!("\n{media}");
+                }
+            }
+            message.media.retain(|media| !is_left_out(media));
         }
     }
     let sizes: Vec<usize> =

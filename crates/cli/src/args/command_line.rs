@@ -48,6 +48,8 @@ Environment:
   OPENAI_API_KEY                  the key; it is never stored
   ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY, GEMINI_BASE_URL, GEMINI_API_KEY
                                   those of models named `anthropic/NAME` and `gemini/NAME`
+  GOOGLE_CLOUD_PROJECT, GOOGLE_CLOUD_LOCATION, GOOGLE_ACCESS_TOKEN, GOOGLE_ACCESS_TOKEN_COMMAND
+                                  the project and the tokens of models named `vertex/NAME`
   SUPERSTEP_LOCAL_SERVERS         the servers to discover, as `NAME=URL,...`; empty for none
   SUPERSTEP_DB                    the database of commands without `--db`
   SUPERSTEP_KEY                   the key that encrypts threads and memories

@@ -12,6 +12,7 @@ use superstep_session::{
         model::{Environment, ModelInputs},
         settings::{Given, Settings, StoredSettings},
         state_folder,
+        wire::Wire,
     },
     error::SessionError,
     text::count,
@@ -120,6 +121,9 @@ async fn model(given: &Given, config: &Configuration) -> Result<String, String> 
     }
     let Some(base_url) = choice.base_url else { return Ok(choice.name) };
     let at = format!("{} at {base_url}", choice.name);
+    if Wire::of(&choice.name) == Wire::Vertex {
+        return Ok(format!("{at}, which is not queried"));
+    }
     let server = Server::of(&choice.name, &base_url, choice.key).map_err(message)?;
     match server.lists_models().await {
         Ok(()) => Ok(at),

@@ -84,6 +84,11 @@ impl Server {
         let trimmed = base_url.trim_end_matches('/');
         // The version is a part of the path there.
         let address = match Wire::of(model) {
+            Wire::Vertex => {
+                return Err(SessionError::usage(
+                    "Vertex AI is not queried; the table has its models under the names of their providers",
+                ));
+            }
             Wire::Anthropic if !trimmed.ends_with("/v1") => format!("{trimmed}/v1"),
             Wire::Gemini if !base_url.contains("/v1") => format!("{trimmed}/v1beta"),
             _ => base_url.to_owned(),

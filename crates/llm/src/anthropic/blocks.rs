@@ -10,7 +10,6 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::{
     Message, MessageData, Role, ToolCall,
     derived::DerivedFrom,
-    media::Media,
     messages::{
         extras::fnv,
         origin::{Fields, OriginItem, object},
@@ -64,6 +63,9 @@ enum Content<'a> {
     Image {
         source: Source<'a>,
     },
+    Document {
+        source: Source<'a>,
+    },
     ToolUse {
         id: &'a str,
         name: Cow<'a, str>,
@@ -88,8 +90,12 @@ struct Source<'a> {
 }
 
 impl<'a> Content<'a> {
-    fn image(media: &'a Media) -> Self {
-        Self::Image { source: Source { media_type: media.mime.as_str(), data: media.base64() } }
+    /// Returns the images and files of a message.
+    fn shown(message: &'a MessageData) -> impl Iterator<Item = Self> {
+        message.media.iter().filter(|media| !media.mime.is_audio()).map(|media| {
+            let source = Source { media_type: media.mime.as_str(), data: media.base64() };
+            if media.mime.is_image() { Self::Image { source } } else { Self::Document { source } }
+        })
     }
 }
 
@@ -99,7 +105,8 @@ pub(super) struct Blocks<const WITH_ITEMS: bool>(Vec<Block>);
 impl<const WITH_ITEMS: bool> DerivedFrom<MessageData> for Blocks<WITH_ITEMS> {
     fn derive(message: &MessageData) -> Self {
         Self(match message.role {
-            Role::System | Role::User => vec![Block::text(&message.content)],
+            Role::System => vec![Block::text(&message.content)],
+            Role::User => of_user(message),
             Role::Tool => vec![result(message)],
             Role::Assistant if WITH_ITEMS => from_items(message),
             Role::Assistant => plain(message),
@@ -112,12 +119,20 @@ pub(super) fn blocks(message: &Message, is_valid: bool) -> &[Block] {
     if is_valid { &message.derived::<Blocks<true>>().0 } else { &message.derived::<Blocks<false>>().0 }
 }
 
+/// The images and files of the user, which are understood best before their text, and the text.
+fn of_user(message: &MessageData) -> Vec<Block> {
+    let mut blocks: Vec<_> = Content::shown(message).map(|shown| Block::of(&shown)).collect();
+    if blocks.is_empty() || !message.content.trim().is_empty() {
+        blocks.push(Block::text(&message.content));
+    }
+    blocks
+}
+
 /// The result of a call.
 fn result(message: &MessageData) -> Block {
     let text = (!message.content.is_empty())
         .then(|| Content::Text { text: Cow::from(&message.content), rest: Fields::new() });
-    let images = message.media.iter().filter(|media| !media.mime.is_audio()).map(Content::image);
-    let content: Vec<_> = text.into_iter().chain(images).collect();
+    let content: Vec<_> = text.into_iter().chain(Content::shown(message)).collect();
     // Servers refuse an error without a text, or with an image.
     let is_error = message.failed && matches!(content[..], [Content::Text { .. }]);
     Block::of(&Content::ToolResult { tool_use_id: &message.tool_call_id, content, is_error })

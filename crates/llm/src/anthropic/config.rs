@@ -41,7 +41,7 @@ pub struct AnthropicConfig {
     pub temperature: Option<f32>,
     /// The maximum of output tokens of requests without one; `None` for that of the model, or 8,192 if it is unknown.
     pub max_tokens: Option<u32>,
-    /// The media types of tool results that are sent.
+    /// The media types of messages that are sent.
     pub accepts: Accepts,
     /// Values of the header `anthropic-beta`.
     pub betas: Vec<String>,
@@ -99,7 +99,7 @@ impl AnthropicConfig {
             cache: CacheTime::default(),
             temperature: None,
             max_tokens: None,
-            accepts: Accepts { images: true, audio: false },
+            accepts: Accepts { images: true, audio: false, pdf: true },
             betas: Vec::new(),
             extra: BTreeMap::new(),
             timeouts: Timeouts::default(),

@@ -273,11 +273,14 @@ impl Reader {
         let plain = of(&reported["input_tokens"], plain);
         let cached_tokens = of(&reported["cache_read_input_tokens"], before.cached_tokens);
         let cache_write_tokens = of(&reported["cache_creation_input_tokens"], before.cache_write_tokens);
+        let of_an_hour =
+            of(&reported["cache_creation"]["ephemeral_1h_input_tokens"], before.cache_write_1h_tokens);
         self.usage = Usage {
             input_tokens: plain.saturating_add(cached_tokens).saturating_add(cache_write_tokens),
             output_tokens: of(&reported["output_tokens"], before.output_tokens),
             cached_tokens,
             cache_write_tokens,
+            cache_write_1h_tokens: of_an_hour.min(cache_write_tokens),
             reasoning_tokens: of(
                 &reported["output_tokens_details"]["thinking_tokens"],
                 before.reasoning_tokens,
@@ -306,6 +309,8 @@ impl Reader {
                 deltas.push(Delta::Item { index: self.items, item: OriginItem::Refused });
                 FinishReason::Refusal
             }
+            // The call is not whole, so that it must not run.
+            _ if self.open.values().any(|open| matches!(open, Open::Call { .. })) => FinishReason::Length,
             other => FinishReason::Other(other.to_owned()),
         };
         self.end = Some(End::Finished);

@@ -41,7 +41,7 @@ pub struct GeminiConfig {
     pub temperature: Option<f32>,
     /// The maximum of output tokens of requests without one, which includes the reasoning.
     pub max_tokens: Option<u32>,
-    /// The media types of tool results that are sent. Audio is not, nor are images of the type GIF, which the provider refuses.
+    /// The media types of messages that are sent. Audio is not, nor are images of the type GIF, which the provider refuses.
     pub accepts: Accepts,
     /// Further fields of the body, such as `safetySettings`, and those of its `generationConfig`, such as `topP`. They must differ
     /// from the standard fields. Threads store them with the other settings, so keys do not belong here.
@@ -69,7 +69,7 @@ impl GeminiConfig {
             thinking_budget: None,
             temperature: None,
             max_tokens: None,
-            accepts: Accepts { images: true, audio: false },
+            accepts: Accepts { images: true, audio: false, pdf: true },
             extra: BTreeMap::new(),
             timeouts: Timeouts::default(),
             limits: AnswerLimits::default(),

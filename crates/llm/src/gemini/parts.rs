@@ -72,6 +72,7 @@ impl<const WITH_ITEMS: bool> DerivedFrom<MessageData> for Parts<WITH_ITEMS> {
         Self(match message.role {
             Role::Assistant if WITH_ITEMS => from_items(message),
             Role::Assistant => plain(message),
+            Role::User if !message.media.is_empty() => of_user(message),
             Role::System | Role::User | Role::Tool => vec![Part::text(&message.content)],
         })
     }
@@ -165,14 +166,25 @@ pub(super) struct CallResult {
     images: Vec<Box<RawValue>>,
 }
 
+/// Returns the parts of the images and files that the provider accepts.
+fn shown(message: &MessageData) -> impl Iterator<Item = Part> {
+    let is_accepted = |media: &&Media| !media.mime.is_audio() && media.mime != MediaType::Gif;
+    message.media.iter().filter(is_accepted).map(|media| {
+        Part::of(&json!({"inlineData": {"mimeType": media.mime.as_str(), "data": media.base64()}}))
+    })
+}
+
+/// The images and files of the user, the descriptions of media that the provider refuses, and the text.
+fn of_user(message: &MessageData) -> Vec<Part> {
+    let is_refused = |media: &&Media| media.mime.is_audio() || media.mime == MediaType::Gif;
+    let described = message.media.iter().filter(is_refused).map(|media| Part::text(&media.to_string()));
+    let text = (!message.content.trim().is_empty()).then(|| Part::text(&message.content));
+    shown(message).chain(described).chain(text).collect()
+}
+
 impl DerivedFrom<MessageData> for CallResult {
     fn derive(message: &MessageData) -> Self {
-        let is_accepted = |media: &&Media| !media.mime.is_audio() && media.mime != MediaType::Gif;
-        let image = |media: &Media| {
-            let data = json!({"inlineData": {"mimeType": media.mime.as_str(), "data": media.base64()}});
-            Part::of(&data).json
-        };
-        let images = message.media.iter().filter(is_accepted).map(image).collect();
+        let images = shown(message).map(|part| part.json).collect();
         let field = if message.failed { "error" } else { "output" };
         Self { response: json!({ field: message.content }).to_string(), images }
     }

@@ -256,6 +256,7 @@ impl Reader {
             output_tokens: text.saturating_add(reasoning_tokens),
             cached_tokens: of("cachedContentTokenCount", before.cached_tokens),
             cache_write_tokens: 0,
+            cache_write_1h_tokens: 0,
             reasoning_tokens,
         };
         (reported.is_object() && self.usage != Usage::default()).then_some(Delta::Usage(self.usage))

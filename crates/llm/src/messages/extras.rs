@@ -86,11 +86,13 @@ impl Extras {
             return None;
         }
         let Place { wire, server, model, prefix } = self.place?;
-        let shows = Shown::derive(message).0;
-        if !self.items.is_empty() {
-            let items = self.items.into_values().collect();
+        let items: Vec<_> = self.items.into_values().collect();
+        let is_refused = items.contains(&OriginItem::Refused);
+        let shows = shown(message, is_refused);
+        if !items.is_empty() {
             let origin = Origin { wire, server, model, prefix, shows, items };
-            return (!self.is_thinking).then(|| Box::new(origin));
+            // Nothing of a refused answer goes back, so that its reasoning need not be whole.
+            return (is_refused || !self.is_thinking).then(|| Box::new(origin));
         }
         if text.is_empty() && calls.iter().all(|call| call.is_empty()) {
             return None;
@@ -142,15 +144,23 @@ fn append(list: &mut Vec<Value>, element: Value) {
     }
 }
 
-/// A hash of what a message shows. The ids of calls are not part of it: some requests change them.
+/// A hash of what a message shows.
 struct Shown(String);
 
 impl DerivedFrom<MessageData> for Shown {
     fn derive(message: &MessageData) -> Self {
-        let calls = message.tool_calls.iter().flat_map(|call| [&call.name, &call.arguments]);
-        let texts = [&message.content, &message.reasoning].into_iter().chain(calls);
-        Self(format!("{:016x}", fnv(texts.flat_map(|text| text.bytes().chain([0xFF])))))
+        let items = message.origin.as_deref().map_or(&[][..], |origin| &origin.items);
+        Self(shown(message, items.contains(&OriginItem::Refused)))
     }
+}
+
+/// Returns the hash of what a message shows. The ids of calls are not part of it, as some requests change them, nor are the calls of a
+/// refused answer, which is stored without them.
+fn shown(message: &MessageData, is_refused: bool) -> String {
+    let calls = if is_refused { &[][..] } else { &message.tool_calls };
+    let calls = calls.iter().flat_map(|call| [&call.name, &call.arguments]);
+    let texts = [&message.content, &message.reasoning].into_iter().chain(calls);
+    format!("{:016x}", fnv(texts.flat_map(|text| text.bytes().chain([0xFF]))))
 }
 
 /// Returns the hash FNV-1a, which is the same in every version of a program.

@@ -1,4 +1,4 @@
-//! Images and audio that a tool returns in addition to its text.
+//! Images, audio and PDF files beside the text of a message.
 //!
 //! Start at [`Media`].
 
@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
-/// An image or an audio clip: base64 text of bytes with the signature of its type. Clones share the text.
+/// An image, an audio clip or a PDF file: base64 text of bytes with the signature of its type. Clones share the text.
 ///
 /// ```
 /// # use superstep_llm::media::Media;
@@ -25,7 +25,7 @@ pub struct Media {
     pub uri: Option<String>,
 }
 
-/// The types of images and audio that models accept.
+/// The types of images, audio and files that models accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MediaType {
     /// An image.
@@ -46,9 +46,12 @@ pub enum MediaType {
     /// Audio.
     #[serde(rename = "audio/mpeg")]
     Mp3,
+    /// A file.
+    #[serde(rename = "application/pdf")]
+    Pdf,
 }
 
-/// Data that is not an image or audio clip of an accepted type.
+/// Data that is not of an accepted type.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MediaError {
@@ -72,6 +75,8 @@ pub struct Accepts {
     pub images: bool,
     /// `true` if it accepts audio.
     pub audio: bool,
+    /// `true` if it accepts PDF files.
+    pub pdf: bool,
 }
 
 /// The number of bytes that identify a type.
@@ -88,6 +93,7 @@ impl MediaType {
             "image/webp" => Self::Webp,
             "audio/wav" | "audio/x-wav" | "audio/wave" | "audio/vnd.wave" => Self::Wav,
             "audio/mpeg" | "audio/mp3" => Self::Mp3,
+            "application/pdf" => Self::Pdf,
             _ => return None,
         })
     }
@@ -101,10 +107,16 @@ impl MediaType {
             Self::Webp => "image/webp",
             Self::Wav => "audio/wav",
             Self::Mp3 => "audio/mpeg",
+            Self::Pdf => "application/pdf",
         }
     }
 
-    /// Returns whether it is audio rather than an image.
+    /// Returns whether it is an image.
+    pub fn is_image(self) -> bool {
+        matches!(self, Self::Png | Self::Jpeg | Self::Gif | Self::Webp)
+    }
+
+    /// Returns whether it is audio.
     pub fn is_audio(self) -> bool {
         matches!(self, Self::Wav | Self::Mp3)
     }
@@ -118,6 +130,7 @@ impl MediaType {
             Self::Gif => head.starts_with(b"GIF87a") || head.starts_with(b"GIF89a"),
             Self::Webp => riff(b"WEBP"),
             Self::Wav => riff(b"WAVE"),
+            Self::Pdf => head.starts_with(b"%PDF-"),
             // A tag, or the first frame.
             Self::Mp3 => {
                 head.starts_with(b"ID3") || matches!(head, [0xff, second, ..] if second & 0xe0 == 0xe0)
@@ -163,7 +176,11 @@ impl fmt::Display for Media {
     /// Formats the description that is used in texts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mime, bytes) = (self.mime.as_str(), grouped(self.bytes()));
-        let kind = if self.mime.is_audio() { "audio" } else { "image" };
+        let kind = match self.mime {
+            MediaType::Pdf => "file",
+            mime if mime.is_audio() => "audio",
+            _ => "image",
+        };
         match &self.uri {
             Some(uri) => write!(f, "[resource {uri}: {mime}, {bytes} bytes]"),
             None => write!(f, "[{kind}: {mime}, {bytes} bytes]"),
@@ -191,18 +208,26 @@ fn grouped(number: usize) -> String {
 }
 
 impl Accepts {
-    /// Neither images nor audio.
-    pub const NOTHING: Self = Self { images: false, audio: false };
+    /// Neither images nor audio nor files.
+    pub const NOTHING: Self = Self { images: false, audio: false, pdf: false };
 
     /// Returns whether media of this type are accepted.
     pub fn takes(self, mime: MediaType) -> bool {
-        if mime.is_audio() { self.audio } else { self.images }
+        match mime {
+            MediaType::Pdf => self.pdf,
+            mime if mime.is_audio() => self.audio,
+            _ => self.images,
+        }
     }
 
     /// Returns the media types that either of two accepts.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        Self { images: self.images || other.images, audio: self.audio || other.audio }
+        Self {
+            images: self.images || other.images,
+            audio: self.audio || other.audio,
+            pdf: self.pdf || other.pdf,
+        }
     }
 }
 
@@ -216,7 +241,7 @@ mod tests {
 
     #[test]
     fn data_is_checked_against_its_type() {
-        let heads: [(&str, &[u8]); 8] = [
+        let heads: [(&str, &[u8]); 9] = [
             ("image/png", b"\x89PNG\r\n\x1a\n...."),
             ("image/jpeg", b"\xff\xd8\xff\xe0"),
             ("IMAGE/JPG; q=1", b"\xff\xd8\xff\xe0"),
@@ -225,6 +250,7 @@ mod tests {
             ("audio/x-wav", b"RIFF....WAVEfmt "),
             ("audio/mpeg", b"ID3\x04"),
             ("audio/mp3", b"\xff\xfb\x90\x00"),
+            ("application/pdf", b"%PDF-1.7"),
         ];
         for (mime, bytes) in heads {
             let media = Media::new(mime, encoded(bytes)).unwrap();
@@ -248,6 +274,8 @@ mod tests {
         assert_eq!(format!("{large} {large:?}"), ["[image: image/gif, 12,345 bytes]"; 2].join(" "));
         let sound = Media::new("audio/mpeg", encoded(b"ID3")).unwrap().at("file:///a.mp3");
         assert_eq!(sound.to_string(), "[resource file:///a.mp3: audio/mpeg, 3 bytes]");
+        let file = Media::new("application/pdf", encoded(b"%PDF-1.7")).unwrap();
+        assert_eq!(file.to_string(), "[file: application/pdf, 8 bytes]");
         let json = r#"{"mime":"audio/mpeg","data":"SUQz","uri":"file:///a.mp3"}"#;
         assert_eq!(serde_json::to_string(&sound).unwrap(), json);
         assert_eq!(serde_json::from_str::<Media>(json).unwrap(), sound);

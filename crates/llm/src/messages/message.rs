@@ -85,8 +85,9 @@ pub struct MessageData {
     /// `true` if a tool message has no result: the tool failed, or was not run.
     #[serde(default, skip_serializing_if = "is_false")]
     pub failed: bool,
-    /// The images and audio of a tool result, which its text describes. Models that accept them receive them
-    /// after the results of the round, see [`ChatModel::accepts`](crate::ChatModel::accepts).
+    /// The images and audio of a tool result, which its text describes, or of the user's message. Models that
+    /// accept them receive them, in some protocols after the results of the round, see
+    /// [`ChatModel::accepts`](crate::ChatModel::accepts).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub media: Vec<Media>,
     /// `true` if the agent wrote it on behalf of the user. It is not sent to providers, and user interfaces
@@ -151,6 +152,12 @@ impl Message {
     #[must_use]
     pub fn with_tool_calls(self, calls: impl IntoIterator<Item = ToolCall>) -> Self {
         self.with(|message| message.tool_calls = calls.into_iter().collect())
+    }
+
+    /// Sets the images and audio.
+    #[must_use]
+    pub fn with_media(self, media: impl IntoIterator<Item = Media>) -> Self {
+        self.with(|message| message.media = media.into_iter().collect())
     }
 
     /// Sets the id.

@@ -17,7 +17,7 @@ pub struct Prices {
     /// The input that is written to the provider's cache; `None` for the price of other input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<Price>,
-    /// The input that is written to a cache of one hour. [`Usage`] does not distinguish the two, so no cost contains it.
+    /// The input that is written to a cache of one hour; `None` for the price of other written input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write_1h: Option<Price>,
     /// The output.
@@ -64,12 +64,21 @@ impl Prices {
         let of = |price: fn(&LongPrices) -> Option<Price>, usual| long.and_then(price).or(usual);
         let input = of(|long| long.input, Some(self.input)).unwrap_or(self.input);
         let output = of(|long| long.output, Some(self.output)).unwrap_or(self.output);
-        let Usage { input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens } =
-            usage;
+        let Usage {
+            input_tokens,
+            output_tokens,
+            cached_tokens,
+            cache_write_tokens,
+            cache_write_1h_tokens,
+            reasoning_tokens,
+        } = usage;
+        let written = of(|long| long.cache_write, self.cache_write).or(Some(input));
+        let written_1h = of(|long| long.cache_write_1h, self.cache_write_1h).or(written);
         let parts = [
             (input_tokens.saturating_sub(cached_tokens).saturating_sub(cache_write_tokens), Some(input)),
             (cached_tokens, of(|long| long.cached, self.cached).or(Some(input))),
-            (cache_write_tokens, of(|long| long.cache_write, self.cache_write).or(Some(input))),
+            (cache_write_tokens.saturating_sub(cache_write_1h_tokens), written),
+            (cache_write_1h_tokens, written_1h),
             (output_tokens.saturating_sub(reasoning_tokens), Some(output)),
             (reasoning_tokens, of(|long| long.reasoning, self.reasoning).or(Some(output))),
         ];
@@ -110,6 +119,11 @@ mod tests {
         };
         // 100 * 4 + 600 * 0.2 + 300 * 5 + 50 * 20 millionths of a dollar.
         assert_eq!(prices().cost(usage), NanoDollars(3_020_000));
+        // An hour in the cache costs 8 instead of 5.
+        let hour = Usage { cache_write_1h_tokens: 200, ..usage };
+        let priced = Prices { cache_write_1h: Some(price("8")), ..prices() };
+        assert_eq!(priced.cost(hour), NanoDollars(3_620_000));
+        assert_eq!(prices().cost(hour), NanoDollars(3_020_000));
         let dear = Prices { reasoning: Some(price("30")), ..prices() };
         assert_eq!(dear.cost(usage), NanoDollars(3_120_000));
         let plain = Prices { cached: None, cache_write: None, ..prices() };

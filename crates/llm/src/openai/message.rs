@@ -35,7 +35,7 @@ pub enum WirePolicy {
 pub(crate) enum Item<'a> {
     /// A message, with or without its reasoning and the fields of its origin.
     Message { message: &'a Message, reasoning: bool, origin: bool },
-    /// The media of a round.
+    /// The media of a round, or a message of the user with its media.
     Media(WireMessage<'a>),
 }
 
@@ -168,6 +168,17 @@ impl<'a> WireMessage<'a> {
         }
     }
 
+    fn of_user(parts: Vec<Part<'a>>) -> Self {
+        Self {
+            role: Role::User,
+            content: Some(Content::Parts(parts)),
+            reasoning_content: None,
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+            fields: Fields::new(),
+        }
+    }
+
     fn join(&mut self, next: Self) {
         let said = |content: Option<Content<'a>>| content.filter(|content| !content.is_empty());
         self.content = match (said(self.content.take()), said(next.content)) {
@@ -178,6 +189,18 @@ impl<'a> WireMessage<'a> {
         self.tool_calls = next.tool_calls;
         self.fields = next.fields;
     }
+}
+
+/// Returns a message of the user with its media; `None` if none of them is accepted.
+pub(crate) fn with_media(message: &Message, accepts: Accepts) -> Option<WireMessage<'_>> {
+    let media = message.media.iter().filter(|media| accepts.takes(media.mime));
+    let media: Vec<_> = media.map(Part::of).collect();
+    if message.role != Role::User || media.is_empty() {
+        return None;
+    }
+    let text = Some(message.content.as_str()).filter(|text| !text.trim().is_empty());
+    let text = text.map(|text| Part::Text { text: text.into() });
+    Some(WireMessage::of_user(text.into_iter().chain(media).collect()))
 }
 
 /// Returns a message with the media of a round, after its last result.
@@ -192,21 +215,14 @@ pub(crate) fn media_behind(messages: &[Message], at: usize, accepts: Accepts) ->
         let mut media = result.media.iter().filter(|media| accepts.takes(media.mime)).peekable();
         if media.peek().is_some() {
             let text = format!(
-                "[This is from a tool, not from the user: the images and audio of the result of call {}]",
+                "[This is from a tool, not from the user: the images, audio and files of the result of call {}]",
                 result.tool_call_id
             );
             parts.push(Part::Text { text: text.into() });
             parts.extend(media.map(Part::of));
         }
     }
-    (!parts.is_empty()).then(|| WireMessage {
-        role: Role::User,
-        content: Some(Content::Parts(parts)),
-        reasoning_content: None,
-        tool_calls: Vec::new(),
-        tool_call_id: None,
-        fields: Fields::new(),
-    })
+    (!parts.is_empty()).then(|| WireMessage::of_user(parts))
 }
 
 impl WirePolicy {
@@ -247,6 +263,17 @@ enum Part<'a> {
     Text { text: Cow<'a, str> },
     ImageUrl { image_url: ImageUrl<'a> },
     InputAudio { input_audio: InputAudio<'a> },
+    File { file: File<'a> },
+}
+
+/// The name of a file, which the protocols of OpenAI require.
+pub(crate) const FILE_NAME: &str = "file.pdf";
+
+#[derive(Serialize)]
+struct File<'a> {
+    filename: &'static str,
+    #[serde(serialize_with = "data_url")]
+    file_data: &'a Media,
 }
 
 #[derive(Serialize)]
@@ -271,6 +298,7 @@ impl<'a> Part<'a> {
         match media.mime {
             MediaType::Wav => sound("wav"),
             MediaType::Mp3 => sound("mp3"),
+            MediaType::Pdf => Self::File { file: File { filename: FILE_NAME, file_data: media } },
             MediaType::Png | MediaType::Jpeg | MediaType::Gif | MediaType::Webp => {
                 Self::ImageUrl { image_url: ImageUrl { url: media } }
             }

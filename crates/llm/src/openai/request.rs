@@ -15,7 +15,7 @@ use crate::{
     Message, Request, Role, ToolSpec,
     derived::DerivedFrom,
     messages::media::Accepts,
-    openai::message::{Item, Sent, WirePolicy, joined, media_behind},
+    openai::message::{Item, Sent, WirePolicy, joined, media_behind, with_media},
 };
 
 /// The assistant messages whose reasoning is sent back to the provider.
@@ -66,7 +66,7 @@ pub struct WireConfig {
     /// `true` to leave out `stream_options`, which requests the tokens of an answer: some servers reject it, such as Cohere's.
     /// They may then report none.
     pub no_stream_options: bool,
-    /// The media types of tool results that are sent. They become parts of a user message after the results
+    /// The media types that are sent. Those of tool results become parts of a user message after the results
     /// of a round, since results themselves are texts.
     pub accepts: Accepts,
     /// The name of the output limit.
@@ -178,7 +178,9 @@ impl WireConfig {
                 ReasoningPolicy::Always => true,
             };
             let media = media_behind(&request.messages, at, self.accepts).map(Item::Media);
-            [Item::Message { message, reasoning, origin }].into_iter().chain(media)
+            let shown = with_media(message, self.accepts).map(Item::Media);
+            let shown = shown.unwrap_or(Item::Message { message, reasoning, origin });
+            [shown].into_iter().chain(media)
         });
         if !self.alternates {
             return items.map(|item| item.sent(self.arguments)).collect();
@@ -430,19 +432,19 @@ mod tests {
 
         let of = |id: &str| {
             let text = format!(
-                "[This is from a tool, not from the user: the images and audio of the result of call {id}]"
+                "[This is from a tool, not from the user: the images, audio and files of the result of call {id}]"
             );
             json!({"type": "text", "text": text})
         };
         let image = json!({"type": "image_url", "image_url": {"url": "data:image/gif;base64,R0lGODlh"}});
         let sound =
             json!({"type": "input_audio", "input_audio": {"data": "UklGRi4uLi5XQVZF", "format": "wav"}});
-        let all = Accepts { images: true, audio: true };
+        let all = Accepts { images: true, audio: true, pdf: false };
         let seen = sent(WireConfig { accepts: all, ..WireConfig::default() });
         assert_eq!((&seen[..4], &seen[5..]), (&plain[..4], &plain[4..]));
         let wanted = json!([of("c1"), image, sound, of("c2"), image, sound]);
         assert_eq!(seen[4], json!({"role": "user", "content": wanted}));
-        let images = Accepts { images: true, audio: false };
+        let images = Accepts { images: true, ..Accepts::NOTHING };
         let seen = sent(WireConfig { accepts: images, alternates: true, ..WireConfig::default() });
         let wanted = json!([of("c1"), image, of("c2"), image, {"type": "text", "text": "and?"}]);
         assert_eq!((&seen[4], seen.len()), (&json!({"role": "user", "content": wanted}), 6));

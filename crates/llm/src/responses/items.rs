@@ -13,9 +13,9 @@ use serde_json::{
 use crate::{
     Message, MessageData, Role, ToolCall,
     derived::DerivedFrom,
-    media::Media,
+    media::{Accepts, Media, MediaType},
     messages::origin::{Fields, OriginItem, object},
-    openai::message::WirePolicy,
+    openai::message::{FILE_NAME, WirePolicy},
 };
 
 /// The maximum number of characters of an id.
@@ -33,14 +33,15 @@ pub(super) struct Items {
 }
 
 /// The items of a message without those of its origin, under the stored ids of its calls.
-struct Plain<const IMAGES: bool>(Items);
+struct Plain<const IMAGES: bool, const PDF: bool>(Items);
 
 /// The items of its origin, under the stored ids of its calls; `None` if the server would refuse them.
 struct Exact(Option<Items>);
 
-impl<const IMAGES: bool> DerivedFrom<MessageData> for Plain<IMAGES> {
+impl<const IMAGES: bool, const PDF: bool> DerivedFrom<MessageData> for Plain<IMAGES, PDF> {
     fn derive(message: &MessageData) -> Self {
-        Self(plain(message, &stored_ids(message), IMAGES))
+        let accepts = Accepts { images: IMAGES, pdf: PDF, audio: false };
+        Self(plain(message, &stored_ids(message), accepts))
     }
 }
 
@@ -60,17 +61,18 @@ fn stored_ids(message: &MessageData) -> Vec<Cow<'_, str>> {
 }
 
 impl Items {
-    /// Returns the items of a message, whose calls, or whose call, have these ids. Images of results are items too if they are
+    /// Returns the items of a message, whose calls, or whose call, have these ids. Its images and files are in them if they are
     /// accepted.
-    pub(super) fn plain<'a>(message: &'a Message, ids: &[Cow<'_, str>], images: bool) -> Cow<'a, Self> {
+    pub(super) fn plain<'a>(message: &'a Message, ids: &[Cow<'_, str>], accepts: Accepts) -> Cow<'a, Self> {
         if *ids != *stored_ids(message) {
-            return Cow::Owned(plain(message, ids, images));
+            return Cow::Owned(plain(message, ids, accepts));
         }
-        let is_with_images = images && !message.media.is_empty();
-        Cow::Borrowed(if is_with_images {
-            &message.derived::<Plain<true>>().0
-        } else {
-            &message.derived::<Plain<false>>().0
+        let has_media = !message.media.is_empty();
+        Cow::Borrowed(match (has_media && accepts.images, has_media && accepts.pdf) {
+            (false, false) => &message.derived::<Plain<false, false>>().0,
+            (true, false) => &message.derived::<Plain<true, false>>().0,
+            (false, true) => &message.derived::<Plain<false, true>>().0,
+            (true, true) => &message.derived::<Plain<true, true>>().0,
         })
     }
 
@@ -92,13 +94,14 @@ impl Items {
     }
 }
 
-fn plain(message: &MessageData, ids: &[Cow<'_, str>], images: bool) -> Items {
+fn plain(message: &MessageData, ids: &[Cow<'_, str>], accepts: Accepts) -> Items {
+    let accepts = Accepts { audio: false, ..accepts };
     let mut items = Items::default();
     let text = message.content.as_str();
     match message.role {
         Role::System => items.push(&Item::Message { role: "developer", content: Content::Text(text) }),
         Role::User => {
-            let content = Content::parts(text, &message.media, images);
+            let content = Content::parts(text, &message.media, accepts);
             items.push(&Item::Message { role: "user", content });
         }
         Role::Assistant => {
@@ -110,9 +113,9 @@ fn plain(message: &MessageData, ids: &[Cow<'_, str>], images: bool) -> Items {
             }
         }
         Role::Tool => {
-            let is_text = !images || message.media.iter().all(|media| media.mime.is_audio());
+            let is_text = !message.media.iter().any(|media| accepts.takes(media.mime));
             let output =
-                if is_text { Content::Text(text) } else { Content::parts(text, &message.media, images) };
+                if is_text { Content::Text(text) } else { Content::parts(text, &message.media, accepts) };
             items.push(&Item::FunctionCallOutput { call_id: ids.first().map_or("", |id| id), output });
         }
     }
@@ -265,9 +268,11 @@ enum Content<'a> {
 }
 
 impl<'a> Content<'a> {
-    fn parts(text: &'a str, media: &'a [Media], images: bool) -> Self {
-        let image = |media| Part::InputImage { detail: "auto", image_url: media };
-        let shown = media.iter().filter(|media| images && !media.mime.is_audio()).map(image);
+    fn parts(text: &'a str, media: &'a [Media], accepts: Accepts) -> Self {
+        let shown = media.iter().filter(|media| accepts.takes(media.mime)).map(|media| match media.mime {
+            MediaType::Pdf => Part::InputFile { filename: FILE_NAME, file_data: media },
+            _ => Part::InputImage { detail: "auto", image_url: media },
+        });
         let mut parts: Vec<_> = shown.collect();
         if !text.is_empty() || parts.is_empty() {
             parts.insert(0, Part::InputText { text });
@@ -297,6 +302,11 @@ enum Part<'a> {
         detail: &'static str,
         #[serde(serialize_with = "crate::openai::message::data_url")]
         image_url: &'a Media,
+    },
+    InputFile {
+        filename: &'static str,
+        #[serde(serialize_with = "crate::openai::message::data_url")]
+        file_data: &'a Media,
     },
 }
 

@@ -334,6 +334,8 @@ impl Reader {
             Status::Incomplete(reason) => match reason.as_str() {
                 "max_output_tokens" => FinishReason::Length,
                 "content_filter" => FinishReason::ContentFilter,
+                // Its calls may not be whole.
+                _ if has(|state| state.is_call) => FinishReason::Length,
                 reason => FinishReason::Other(reason.to_owned()),
             },
             _ if has(|state| state.is_cut) => FinishReason::Length,

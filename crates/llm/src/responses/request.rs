@@ -162,7 +162,7 @@ fn conversation<'a>(
         // A message of a copied part of a conversation has the ids of the original.
         let exact = exact.filter(|items| items.ids.iter().all(|id| seen.insert(id.clone())));
         has_items |= exact.is_some();
-        let items = exact.unwrap_or_else(|| Items::plain(message, ids, config.accepts.images));
+        let items = exact.unwrap_or_else(|| Items::plain(message, ids, config.accepts));
         match items {
             Cow::Borrowed(items) => input.extend(items.json.iter().map(|json| Cow::Borrowed(&**json))),
             Cow::Owned(items) => input.extend(items.json.into_iter().map(Cow::Owned)),

@@ -18,7 +18,7 @@ use superstep_checkpoint::{
     CheckpointError, CheckpointMeta, History, Lease, ThreadId,
     internal::{SEPARATOR, leftovers},
 };
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
     client::{
@@ -39,6 +39,12 @@ const LEASE: Duration = Duration::from_secs(15);
 
 /// The wait for a lease behind other work on the thread: a run is not waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The wait for a lease that another program has, in which the release of a run that has just ended reaches the cluster.
+const RELEASE: Duration = Duration::from_millis(300);
+
+/// The pause between two attempts at such a lease.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The number of threads whose heads are read at a time.
 const READERS: usize = 16;
@@ -119,7 +125,7 @@ impl Objects for Cluster {
             }
             // Dropped, it releases the lease, even one that is granted later.
             let guard = Guard { shared: shared.clone(), background, thread: thread.clone(), token };
-            match tokio::time::timeout(PATIENCE, shared.token("lease", &thread, &guard.token, false)).await {
+            match tokio::time::timeout(PATIENCE, shared.lease(&thread, &guard.token)).await {
                 Ok(leased) => leased.map(|()| Lease::new(guard)),
                 Err(_) => Err(CheckpointError::Busy { thread }),
             }
@@ -219,6 +225,19 @@ impl Shared {
     async fn read(&self, object: &str, request: &Request) -> Result<Reply, CheckpointError> {
         let mut object_of_thread = Object { shared: self, object, thread: request.thread() };
         read(&mut object_of_thread, &object, request).await
+    }
+
+    /// Takes a lease.
+    async fn lease(&self, thread: &ThreadId, token: &str) -> Result<(), CheckpointError> {
+        let until = Instant::now() + RELEASE;
+        loop {
+            match self.token("lease", thread, token, false).await {
+                Err(CheckpointError::Busy { .. }) if Instant::now() < until => {
+                    tokio::time::sleep(PAUSE).await
+                }
+                taken => return taken,
+            }
+        }
     }
 
     /// Takes, renews or releases a lease.

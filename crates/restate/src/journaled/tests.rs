@@ -1,10 +1,12 @@
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
 };
 
 use serde_json::json;
-use superstep_checkpoint::{CheckpointId, Checkpointer, MemoryCheckpointer, Retention, TaskKey, text};
+use superstep_checkpoint::{
+    CheckpointId, CheckpointMeta, Checkpointer, MemoryCheckpointer, Retention, TaskKey, text,
+};
 use superstep_graph::{
     CompiledGraph, Cx, END, Log, NodeError, Route, RunOptions, START, State, StateGraph, error::chain,
 };
@@ -86,6 +88,19 @@ fn run(graph: CompiledGraph<Words>, threads: Arc<dyn Checkpointer>) -> BoxFuture
     })
 }
 
+/// Returns the history of a thread without its nonces, and those.
+async fn history(
+    threads: &dyn Checkpointer,
+    thread: &str,
+) -> (Vec<CheckpointMeta>, BTreeSet<Option<String>>) {
+    let mut found = threads.history(&thread.into(), Default::default()).await.unwrap();
+    let nonces = found.iter().map(|meta| meta.nonce().map(str::to_owned)).collect();
+    for meta in &mut found {
+        meta.metadata.remove("$nonce");
+    }
+    (found, nonces)
+}
+
 /// Runs attempts that end after these numbers of operations, and then one until the end.
 async fn attempts(crashes: impl IntoIterator<Item = usize>, ran: &Ran) -> (MemoryObject, Value) {
     let mut object = MemoryObject::default();
@@ -107,7 +122,7 @@ async fn attempts(crashes: impl IntoIterator<Item = usize>, ran: &Ran) -> (Memor
 async fn a_run_that_ends_at_any_operation_goes_on_as_if_it_had_not() {
     let threads = Arc::new(MemoryCheckpointer::new());
     run(looping(&Ran::default()), threads.clone()).await.unwrap().unwrap();
-    let expected = threads.history(&"t".into(), Default::default()).await.unwrap();
+    let expected = history(&*threads, "t").await.0;
     let (object, outcome) = attempts([], &Ran::default()).await;
     let places = object.operations();
     assert!(places > 30, "{places}");
@@ -118,14 +133,30 @@ async fn a_run_that_ends_at_any_operation_goes_on_as_if_it_had_not() {
         let (object, ended) = attempts(crashes.clone(), &ran).await;
         assert_eq!(ended, outcome, "{crashes:?}");
         let objects = MemoryObjects::of("t", object);
-        let found = Requests(objects.clone()).history(&"t".into(), Default::default()).await.unwrap();
+        let (found, nonces) = history(&Requests(objects.clone()), "t").await;
         assert_eq!(found, expected, "{crashes:?}");
+        assert_eq!(nonces.len(), 1, "{crashes:?}");
         let ran = ran.lock().unwrap().clone();
         assert_eq!(ran.len(), 12, "each body and each effect has one key: {ran:?}");
         // What ran when the process ended is repeated.
         assert!(many || ran.values().sum::<u32>() <= 16, "{crashes:?}: {ran:?}");
         text::export(&Requests(objects), &"t".into(), &Default::default()).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn each_thread_and_each_that_took_its_place_has_a_nonce_of_its_own() {
+    let threads: Arc<dyn Checkpointer> = Arc::new(Requests(Arc::<MemoryObjects>::default()));
+    let graph = looping(&Ran::default()).with_checkpointer(threads.clone());
+    let mut all = BTreeSet::new();
+    for thread in ["one", "two", "one", "two"] {
+        graph.thread(thread).run(Words::update()).await.unwrap();
+        let (_, nonces) = history(&*threads, thread).await;
+        assert_eq!(nonces.len(), 1, "{nonces:?}");
+        all.extend(nonces);
+        threads.delete(&thread.into()).await.unwrap();
+    }
+    assert_eq!(all.len(), 4, "{all:?}");
 }
 
 /// Reads a fixture, which is written if it is missing.
@@ -137,16 +168,19 @@ fn fixture(name: &str, make: impl FnOnce() -> String) -> String {
     })
 }
 
-/// The journal of an earlier version, which a newer one continues: the same entries must lead to the same operations.
+/// The journals of earlier versions, which a newer one continues: the same entries must lead to the same operations. Nonces of the first
+/// version were requested.
 #[tokio::test(start_paused = true)]
 async fn a_stored_journal_of_a_run_is_replayed() {
     let (object, _) = attempts([], &Ran::default()).await;
-    let stored = fixture("run-v1.jsonl", || object.lines());
-    let mut object = MemoryObject::of_lines(&stored);
-    let end = serve_run(&mut object, &"memory", |_| panic!("the journal has the end of the run")).await;
-    let end = end.unwrap().unwrap();
-    assert_eq!(end.as_array().map(Vec::len), Some(9), "{end}");
-    assert_eq!(object.lines(), stored);
+    for name in ["run-v1.jsonl", "run-v2.jsonl"] {
+        let stored = fixture(name, || object.lines());
+        let mut object = MemoryObject::of_lines(&stored);
+        let end = serve_run(&mut object, &"memory", |_| panic!("the journal has the end of the run")).await;
+        let end = end.unwrap().unwrap();
+        assert_eq!(end.as_array().map(Vec::len), Some(9), "{end}");
+        assert_eq!(object.lines(), stored);
+    }
 }
 
 /// The requests of a program outside, each kind of them.
@@ -160,7 +194,6 @@ async fn stored_requests_of_each_kind_make_the_same_writes() {
     store.history(&thread, Default::default()).await.unwrap();
     let head = CheckpointId(store.count(&thread).await.unwrap() as u64);
     store.children(&thread).await.unwrap();
-    store.nonce(&thread).await.unwrap();
     store.read_commit(&thread, CheckpointId(2)).await.unwrap();
     let task = TaskKey { thread: thread.clone(), checkpoint: head, slot: 0 };
     let effect = serde_json::value::to_raw_value("paid").unwrap();
@@ -168,8 +201,7 @@ async fn stored_requests_of_each_kind_make_the_same_writes() {
     let pruned = looping(&Ran::default()).with_checkpointer(threads);
     pruned.thread("t").prune(Retention::Last(2)).await.unwrap();
     store.delete(&thread).await.unwrap();
-    let stored = fixture("requests-v1.jsonl", || objects.lines("t"));
-    for kind in [
+    let kinds = [
         "commit",
         "record",
         "effects",
@@ -182,10 +214,14 @@ async fn stored_requests_of_each_kind_make_the_same_writes() {
         "has_input",
         "children",
         "nonce",
-    ] {
-        assert!(stored.contains(&format!(r#"{{"entry":"{{\"{kind}\":"#)), "no request `{kind}`");
+    ];
+    for (name, kinds) in [("requests-v1.jsonl", &kinds[..]), ("requests-v2.jsonl", &kinds[..11])] {
+        let stored = fixture(name, || objects.lines("t"));
+        for kind in kinds {
+            assert!(stored.contains(&format!(r#"{{"entry":"{{\"{kind}\":"#)), "{name}: no request `{kind}`");
+        }
+        MemoryObjects::of("t", MemoryObject::of_lines(&stored)).replay();
     }
-    MemoryObjects::of("t", MemoryObject::of_lines(&stored)).replay();
 }
 
 /// Returns the seeds of a simulation on journals: `count` of them, or as many as `SUPERSTEP_SIM_SEEDS` says.

@@ -205,6 +205,13 @@ impl Kv for Handler {
         })
     }
 
+    fn keys_beside(&mut self) -> BoxFuture<'_, Result<Vec<String>, CheckpointError>> {
+        Box::pin(async move {
+            let (object, key) = (self.names.beside.to_string(), self.key.clone());
+            Elsewhere { handler: self, object, key }.all_keys().await
+        })
+    }
+
     fn set(&mut self, key: String, value: Option<Bytes>) {
         if key == HEAD {
             self.progress.commits.fetch_add(1, Ordering::Release);

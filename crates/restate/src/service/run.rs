@@ -42,8 +42,11 @@ pub(super) async fn run(
     name: &str,
     input: &Bytes,
 ) -> Result<Bytes, HandlerError> {
+    let turn = host.runs.token();
     if host.drain.requested().is_some() {
-        // A connection of Restate to this process is still open.
+        drop(turn);
+        // Restate prefers this connection, and would again.
+        host.leaves.cancelled().await;
         return Err(AttemptError::Drained(Drained).into());
     }
     let Call { graph, thread, work } = read(input)?;
@@ -67,6 +70,9 @@ pub(super) async fn run(
     store::set_name(handler, &thread);
     // An attempt that waits here has its turn later.
     let _slot = host.slots.acquire().await.expect("the permits are never closed");
+    if host.drain.requested().is_some() {
+        return Err(AttemptError::Drained(Drained).into());
+    }
     let begin = begin(host.clone(), graph, thread, work, handler);
     let end = serve_run(handler, &host.names.thread.clone(), begin).await;
     match end {

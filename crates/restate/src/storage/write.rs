@@ -17,20 +17,26 @@ impl Stored<'_, '_> {
         &mut self,
         expected: Option<CheckpointId>,
         commits: &[NewCommit],
+        looks_beside: bool,
     ) -> Result<CheckpointId, CheckpointError> {
         let mut head = self.head().await?;
         if head.map(|head| head.head) != expected && !commits.is_empty() {
             return Err(CheckpointError::conflict(self.name, expected));
         }
         for commit in commits {
-            head = Some(self.commit(head, commit).await?);
+            head = Some(self.commit(head, commit, looks_beside).await?);
         }
         let id = head.map_or(CheckpointId(0), |head| head.head);
         self.view.memory.forget_before(CheckpointId(id.0.saturating_sub(1)));
         Ok(id)
     }
 
-    async fn commit(&mut self, head: Option<Head>, new: &NewCommit) -> Result<Head, CheckpointError> {
+    async fn commit(
+        &mut self,
+        head: Option<Head>,
+        new: &NewCommit,
+        looks_beside: bool,
+    ) -> Result<Head, CheckpointError> {
         let before = head.map_or(0, |head| head.head.0);
         if before >= u64::from(u32::MAX) {
             return Err(CheckpointError::too_long(self.name));
@@ -57,7 +63,7 @@ impl Stored<'_, '_> {
             }
         }
         if head.is_none() {
-            self.check_unused().await?;
+            self.check_unused(looks_beside).await?;
         }
         let meta = Meta {
             parent: new.parent,
@@ -97,11 +103,15 @@ impl Stored<'_, '_> {
     }
 
     /// Rejects the first checkpoint of a thread below which others are stored.
-    async fn check_unused(&mut self) -> Result<(), CheckpointError> {
+    async fn check_unused(&mut self, looks_beside: bool) -> Result<(), CheckpointError> {
         if self.name.is_child() {
             return Ok(());
         }
-        let children = leftovers(self.children().await?);
+        let mut keys = self.view.keys().await?;
+        if looks_beside {
+            keys.extend(self.view.keys_beside().await?);
+        }
+        let children = leftovers(self.keys.children(&self.name.root(), &keys));
         if children.is_empty() {
             Ok(())
         } else {

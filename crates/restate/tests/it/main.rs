@@ -9,6 +9,7 @@ mod endurance;
 mod equality;
 mod limits;
 mod node;
+mod outside;
 mod partition;
 mod proof;
 mod runs;

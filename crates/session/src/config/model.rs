@@ -7,7 +7,8 @@ use std::{collections::BTreeMap, env, path::Path, sync::Arc};
 use futures::{StreamExt, stream};
 use serde_json::Value;
 use superstep::llm::{
-    self, ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream,
+    self, ApiKey, ChatModel, GeminiConfig, ModelError, ModelErrorKind, Request, ResponseStream,
+    auth::AccessToken,
     media::Accepts,
     models::{ModelInfo, ModelTable},
 };
@@ -36,6 +37,8 @@ pub struct Environment {
     pub anthropic_key: Option<ApiKey>,
     pub gemini_base_url: Option<String>,
     pub gemini_key: Option<ApiKey>,
+    /// The address of the project's models on Vertex AI, before the publisher.
+    pub vertex_base_url: Option<String>,
     pub servers: Option<String>,
     /// The facts about models.
     pub models: Arc<ModelTable>,
@@ -57,6 +60,10 @@ impl Environment {
             anthropic_key: text("ANTHROPIC_API_KEY").map(ApiKey::new),
             gemini_base_url: text("GEMINI_BASE_URL"),
             gemini_key: text("GEMINI_API_KEY").or_else(|| text("GOOGLE_API_KEY")).map(ApiKey::new),
+            vertex_base_url: text("GOOGLE_CLOUD_PROJECT").map(|project| {
+                let location = text("GOOGLE_CLOUD_LOCATION");
+                vertex_url(&project, location.as_deref().unwrap_or("global"))
+            }),
             servers: env::var("SUPERSTEP_LOCAL_SERVERS").ok(),
             models: model_table::table()?,
         })
@@ -68,6 +75,7 @@ impl Environment {
             Wire::Chat | Wire::Responses => &self.base_url,
             Wire::Anthropic => &self.anthropic_base_url,
             Wire::Gemini => &self.gemini_base_url,
+            Wire::Vertex => &self.vertex_base_url,
         };
         url.as_deref()
     }
@@ -78,6 +86,8 @@ impl Environment {
             Wire::Chat | Wire::Responses => &self.key,
             Wire::Anthropic => &self.anthropic_key,
             Wire::Gemini => &self.gemini_key,
+            // Its tokens expire: the model takes them itself.
+            Wire::Vertex => &None,
         };
         key.as_ref()
     }
@@ -105,6 +115,12 @@ pub struct Choice {
     pub compaction: Option<Arc<dyn ChatModel>>,
     /// The key for the model's server.
     pub key: ApiKey,
+}
+
+/// Returns the address of a project's models on Vertex AI, before the publisher.
+fn vertex_url(project: &str, location: &str) -> String {
+    let of_google = GeminiConfig::vertex(project, location, AccessToken::fixed(""), "").base_url;
+    of_google.trim_end_matches("/google").to_owned()
 }
 
 /// Adds the configuration to the words that must be repeated.
@@ -195,8 +211,8 @@ impl ModelInputs<'_> {
             let info = profile.info(name, &self.environment.models);
             // Only its properties are used.
             let url = Wire::of(name).default_url();
-            let built =
-                profile.build(name, url, ApiKey::default(), Some(false), &self.environment.models).ok();
+            let key = ApiKey::new("unused");
+            let built = profile.build(name, url, key, Some(false), &self.environment.models).ok();
             let accepts = built.as_ref().map(|built| built.accepts()).unwrap_or_default();
             let settings = built.map(|built| built.settings()).unwrap_or_default();
             let name = profile.name.as_deref().unwrap_or(name).to_owned();
@@ -274,6 +290,15 @@ impl ModelInputs<'_> {
         ];
         if let Some((from, base_url)) = urls.into_iter().find_map(|(from, url)| Some((from, url?))) {
             return self.server(from, base_url, model);
+        }
+        if wire == Wire::Vertex {
+            let model = model.unwrap_or_default();
+            return Err(SessionError::new(
+                ErrorKind::Model,
+                format!(
+                    "no project for model `{model}`: set GOOGLE_CLOUD_PROJECT, and GOOGLE_CLOUD_LOCATION unless it is `global`"
+                ),
+            ));
         }
         if wire != Wire::Chat {
             let (key, server) = wire.variables();
@@ -434,7 +459,7 @@ impl ModelInputs<'_> {
         (wire, base_url): (Wire, &str),
         repeated_flags: &mut Vec<String>,
     ) -> Result<(), SessionError> {
-        let Some(variable) = &profile.key_env else { return Ok(()) };
+        let Some(variable) = profile.secret(wire) else { return Ok(()) };
         if profile.knows(wire, base_url, self.environment.base_url_of(wire)) {
             return Ok(());
         }
@@ -456,7 +481,8 @@ impl ModelInputs<'_> {
 
     /// Returns whether the environment's key, if any, may be sent to this server without a flag.
     fn knows(&self, wire: Wire, base_url: &str) -> bool {
-        let key_is_of_environment = self.given.key.is_none() && self.environment.key_of(wire).is_some();
+        let has_secret = wire == Wire::Vertex || self.environment.key_of(wire).is_some();
+        let key_is_of_environment = self.given.key.is_none() && has_secret;
         !key_is_of_environment
             || is_loopback(base_url)
             || is_same_server(base_url, self.environment.base_url_of(wire).unwrap_or(wire.default_url()))

@@ -13,6 +13,7 @@ use serde_json::Value;
 use superstep::llm::{
     AnthropicConfig, AnthropicModel, ApiKey, CacheTime, ChatModel, GeminiConfig, GeminiModel, Named,
     OpenAiConfig, OpenAiModel, ResponsesConfig, ResponsesModel, Thinking, Timeouts,
+    auth::AccessToken,
     limits::AnswerLimits,
     media::Accepts,
     models::{ModelInfo, ModelTable, Prices},
@@ -77,12 +78,34 @@ pub struct Profile {
     extra: BTreeMap<String, Value>,
 }
 
+/// The address of a model, and its key or the source of its tokens.
+struct Place {
+    base_url: String,
+    key: ApiKey,
+    token: Option<AccessToken>,
+}
+
+impl Place {
+    /// Returns the place of a model on Vertex AI. A key is a token; without one, the environment has it.
+    fn on_vertex(wire: Wire, base_url: &str, key: ApiKey) -> Result<Self, SessionError> {
+        let publisher = if wire == Wire::Anthropic { "anthropic" } else { "google" };
+        let token = if key.is_empty() {
+            AccessToken::from_env().map_err(|error| SessionError::caused(ErrorKind::Model, &error))?
+        } else {
+            AccessToken::fixed(key)
+        };
+        let base_url = format!("{}/{publisher}", base_url.trim_end_matches('/'));
+        Ok(Self { base_url, key: ApiKey::default(), token: Some(token) })
+    }
+}
+
 /// A kind of media that a model accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum MediaKind {
     Images,
     Audio,
+    Pdf,
 }
 
 fn one<S: Serializer>(profile: &Option<Profile>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -153,13 +176,18 @@ impl Profile {
             return Ok(Arc::new(Offline));
         }
         let models = Arc::new(self.info(model, table).into_iter().collect());
-        let (wire, at_provider) = Wire::split(model);
+        let (named, at_provider) = Wire::split(model);
+        let wire = named.spoken(at_provider);
         self.check_fields(wire)?;
+        let place = match named {
+            Wire::Vertex => Place::on_vertex(wire, base_url, key)?,
+            _ => Place { base_url: base_url.to_owned(), key, token: None },
+        };
         let asked: Arc<dyn ChatModel> = match wire {
-            Wire::Chat => self.chat(at_provider, base_url, key, text_calls, models)?,
-            Wire::Responses => Arc::new(self.responses(at_provider, base_url, key, models)?),
-            Wire::Anthropic => Arc::new(self.anthropic(at_provider, base_url, key, models)?),
-            Wire::Gemini => Arc::new(self.gemini(at_provider, base_url, key, models)?),
+            Wire::Chat => self.chat(at_provider, place, text_calls, models)?,
+            Wire::Responses => Arc::new(self.responses(at_provider, place, models)?),
+            Wire::Anthropic => Arc::new(self.anthropic(at_provider, place, models)?),
+            Wire::Gemini | Wire::Vertex => Arc::new(self.gemini(at_provider, place, models)?),
         };
         let name = self.name.as_deref().unwrap_or(model);
         Ok(if name == asked.name() { asked } else { Arc::new(Named::new(name, asked)) })
@@ -191,12 +219,12 @@ impl Profile {
     fn anthropic(
         &self,
         model: &str,
-        base_url: &str,
-        key: ApiKey,
+        place: Place,
         models: Arc<ModelTable>,
     ) -> Result<AnthropicModel, SessionError> {
-        let config = AnthropicConfig::new(base_url, key, model);
+        let config = AnthropicConfig::new(place.base_url, place.key, model);
         let config = AnthropicConfig {
+            token: place.token,
             thinking: self.thinking.unwrap_or(config.thinking),
             effort: self.effort.clone(),
             cache: self.cache.unwrap_or(config.cache),
@@ -215,11 +243,10 @@ impl Profile {
     fn gemini(
         &self,
         model: &str,
-        base_url: &str,
-        key: ApiKey,
+        place: Place,
         models: Arc<ModelTable>,
     ) -> Result<GeminiModel, SessionError> {
-        let config = GeminiConfig::new(base_url, key, model);
+        let config = GeminiConfig::new(place.base_url, place.key, model);
         let thinking_budget = match self.thinking {
             None | Some(Thinking::Auto) => None,
             Some(Thinking::Off) => Some(0),
@@ -227,6 +254,7 @@ impl Profile {
             Some(Thinking::Budget(tokens)) => Some(i32::try_from(tokens).unwrap_or(i32::MAX)),
         };
         let config = GeminiConfig {
+            token: place.token,
             effort: self.effort.clone(),
             thinking_budget,
             temperature: self.temperature(),
@@ -244,12 +272,11 @@ impl Profile {
     fn responses(
         &self,
         model: &str,
-        base_url: &str,
-        key: ApiKey,
+        place: Place,
         models: Arc<ModelTable>,
     ) -> Result<ResponsesModel, SessionError> {
-        let sees = models.find(model).is_some_and(|known| known.can("images"));
-        let accepts = Accepts { images: sees, audio: false };
+        let can = |ability| models.find(model).is_some_and(|known| known.can(ability));
+        let accepts = Accepts { images: can("images"), audio: false, pdf: can("pdf") };
         let config = ResponsesConfig {
             effort: self.effort.clone(),
             temperature: self.temperature(),
@@ -259,7 +286,7 @@ impl Profile {
             timeouts: self.timeouts,
             limits: self.limits,
             models,
-            ..ResponsesConfig::new(base_url, key, model)
+            ..ResponsesConfig::new(place.base_url, place.key, model)
         };
         ResponsesModel::new(config).map_err(|error| SessionError::caused(ErrorKind::Invalid, &error))
     }
@@ -267,8 +294,7 @@ impl Profile {
     fn chat(
         &self,
         model: &str,
-        base_url: &str,
-        key: ApiKey,
+        place: Place,
         text_calls: Option<bool>,
         models: Arc<ModelTable>,
     ) -> Result<Arc<dyn ChatModel>, SessionError> {
@@ -288,12 +314,13 @@ impl Profile {
             extra: self.extra.clone(),
         };
         let (timeouts, limits) = (self.timeouts, self.limits);
-        let config =
-            OpenAiConfig { wire, timeouts, limits, models, ..OpenAiConfig::new(base_url, key, model) };
+        let is_local = is_loopback(&place.base_url);
+        let config = OpenAiConfig::new(place.base_url, place.key, model);
+        let config = OpenAiConfig { wire, timeouts, limits, models, ..config };
         let asked =
             OpenAiModel::new(config).map_err(|error| SessionError::caused(ErrorKind::Invalid, &error))?;
         // Self-hosted servers often do not parse their model's format of calls.
-        let reads = self.text_calls.or(text_calls).unwrap_or_else(|| is_loopback(base_url));
+        let reads = self.text_calls.or(text_calls).unwrap_or(is_local);
         Ok(if reads { Arc::new(ReadsTextCalls(asked)) } else { Arc::new(asked) })
     }
 
@@ -302,6 +329,7 @@ impl Profile {
         Accepts {
             images: self.accepts.contains(&MediaKind::Images),
             audio: self.accepts.contains(&MediaKind::Audio),
+            pdf: self.accepts.contains(&MediaKind::Pdf),
         }
     }
 
@@ -315,10 +343,16 @@ impl Profile {
         self.key_env.as_deref().map(key_in).transpose()
     }
 
+    /// Returns the variable whose value its server receives, if that is not the protocol's key.
+    pub fn secret(&self, wire: Wire) -> Option<&str> {
+        let token = (wire == Wire::Vertex).then_some(wire.variables().0);
+        self.key_env.as_deref().or(token)
+    }
+
     /// Returns whether its key may be sent to `base_url` although only a database names both.
     pub fn knows(&self, wire: Wire, base_url: &str, own_url: Option<&str>) -> bool {
         let (of_wire, _) = wire.variables();
-        match self.key_env.as_deref() {
+        match self.secret(wire) {
             None => true,
             Some(key)
                 if key == of_wire && is_same_server(base_url, own_url.unwrap_or(wire.default_url())) =>

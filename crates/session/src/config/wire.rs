@@ -12,9 +12,11 @@ pub enum Wire {
     Anthropic,
     /// The API of Gemini.
     Gemini,
+    /// Vertex AI, which has the models of Gemini and Claude in their own protocols.
+    Vertex,
 }
 
-const ALL: [Wire; 4] = [Wire::Chat, Wire::Responses, Wire::Anthropic, Wire::Gemini];
+const ALL: [Wire; 5] = [Wire::Chat, Wire::Responses, Wire::Anthropic, Wire::Gemini, Wire::Vertex];
 
 impl Wire {
     /// Returns the protocol that a model's name begins with, by default chat completions, and the name at the provider.
@@ -34,6 +36,16 @@ impl Wire {
             Self::Responses => "responses",
             Self::Anthropic => "anthropic",
             Self::Gemini => "gemini",
+            Self::Vertex => "vertex",
+        }
+    }
+
+    /// Returns the protocol that a model is spoken to in.
+    pub(crate) fn spoken(self, at_provider: &str) -> Self {
+        match self {
+            Self::Vertex if at_provider.starts_with("claude") => Self::Anthropic,
+            Self::Vertex => Self::Gemini,
+            wire => wire,
         }
     }
 
@@ -43,6 +55,8 @@ impl Wire {
             Self::Chat | Self::Responses => "https://api.openai.com/v1",
             Self::Anthropic => "https://api.anthropic.com",
             Self::Gemini => "https://generativelanguage.googleapis.com",
+            // That of no project: only the environment has one.
+            Self::Vertex => "https://aiplatform.googleapis.com",
         }
     }
 
@@ -52,6 +66,7 @@ impl Wire {
             Self::Chat | Self::Responses => ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
             Self::Anthropic => ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
             Self::Gemini => ("GEMINI_API_KEY", "GEMINI_BASE_URL"),
+            Self::Vertex => ("GOOGLE_ACCESS_TOKEN", "GOOGLE_CLOUD_PROJECT"),
         }
     }
 }
@@ -69,6 +84,7 @@ mod tests {
             ("gemini/gemini-3-pro", Wire::Gemini, "gemini-3-pro"),
             ("chat/anthropic/claude-opus-5-5", Wire::Chat, "anthropic/claude-opus-5-5"),
             ("openai/gpt-5", Wire::Chat, "openai/gpt-5"),
+            ("vertex/claude-sonnet-5-5@20260901", Wire::Vertex, "claude-sonnet-5-5@20260901"),
             ("anthropic/", Wire::Chat, "anthropic/"),
         ] {
             assert_eq!(Wire::split(model), (wire, name));

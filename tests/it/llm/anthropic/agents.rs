@@ -162,11 +162,19 @@ async fn calls_that_are_cut_off_or_withheld_are_not_executed() {
 
 #[tokio::test]
 async fn a_refusal_ends_the_turn_and_is_not_sent_again() {
-    let refusal =
-        json!({"blocks": [{"text": "I can"}], "stop": "refusal", "stop_details": {"category": "cyber"}});
-    let Some(ran) = play(json!([refusal])).await else { return };
-    assert_eq!((ran.outcome, ran.text.as_str()), (AgentOutcome::Refused, "I can"));
-    assert!(!ran.log[1].body.to_string().contains("I can"), "{}", ran.log[1].body);
+    let text = json!({"text": "I can"});
+    for blocks in [
+        json!([text]),
+        json!([{"thinking": "Hm"}, text, add("1")]),
+        json!([text, {"use": ["add", "{}"], "open": true}]),
+        json!([text, {"thinking": "Hm", "open": true}]),
+    ] {
+        let refusal = json!({"blocks": blocks, "stop": "refusal", "stop_details": {"category": "cyber"}});
+        let Some(ran) = play(json!([refusal])).await else { return };
+        assert_eq!((ran.outcome, ran.text.as_str()), (AgentOutcome::Refused, "I can"));
+        assert_eq!((ran.calls, ran.log.len()), (Vec::<String>::new(), 2));
+        assert!(!ran.log[1].body.to_string().contains("I can"), "{}", ran.log[1].body);
+    }
 }
 
 #[tokio::test]
@@ -217,10 +225,20 @@ fn reduced(agent: AgentBuilder) -> AgentBuilder {
 
 #[tokio::test]
 async fn a_conversation_that_is_too_long_is_reduced_once() {
-    let long = json!({"http": 400, "body": {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"}}});
+    let refused = |status: u16, kind: &str, message: &str| json!({"http": status, "body": {"type": "error", "error": {"type": kind, "message": message}}});
+    for long in [
+        refused(400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"),
+        refused(413, "request_too_large", "Request exceeds the maximum size"),
+    ] {
+        is_reduced(long).await;
+    }
+}
+
+async fn is_reduced(long: Value) {
+    let status = long["http"].as_u64().unwrap() as u16;
     let script = json!([{"blocks": [{"thinking": "Hm"}, {"use": ["big", "{}"]}]}, long, {"blocks": [{"text": "done"}]}]);
     let Some(ran) = play_as(script, json!({}), |_| (), reduced).await else { return };
-    assert_eq!((ran.text.as_str(), ran.answered()), ("done", vec![200, 400, 200, 200]));
+    assert_eq!((ran.text.as_str(), ran.answered()), ("done", vec![200, status, 200, 200]));
     let length = |n| ran.last(n)[0].to_string().len();
     assert!(length(1) > 9000 && length(2) < 1000, "{} {}", length(1), length(2));
 }
@@ -264,6 +282,69 @@ async fn three_calls_have_their_results_first_and_in_their_order() {
     assert_eq!(types(results), ["tool_result"; 3]);
     let texts: Vec<_> = [0, 2].map(|n: usize| results[n]["content"][0]["text"].clone()).into();
     assert_eq!(texts, ["slow: 1", "add: 3"]);
+}
+
+#[tokio::test]
+async fn broken_arguments_are_answered_and_go_back_as_a_text() {
+    let script = json!([{"blocks": [{"thinking": "Hm"}, {"use": ["add", "{\"x\": "]}]}, {"blocks": [{"text": "done"}]}]);
+    let Some(ran) = play(script).await else { return };
+    assert_eq!((ran.text.as_str(), ran.calls.len()), ("done", 0));
+    assert_eq!(signed(&ran.log), [0, 1, 1]);
+    assert_eq!(ran.log[1].body["messages"][1]["content"][1]["input"], json!({"_raw": "{\"x\": "}));
+    assert!(ran.last(1)[0]["content"][0]["text"].as_str().unwrap().contains("Error"), "{}", ran.last(1));
+}
+
+#[tokio::test]
+async fn a_call_without_an_end_is_not_executed_for_an_unknown_reason() {
+    let open = json!({"blocks": [{"thinking": "Hm"}, {"use": ["add", "{\"x\":\"1\"}"], "open": true}], "stop": "new_reason"});
+    let Some(ran) = play(json!([open, {"blocks": [{"text": "done"}]}])).await else { return };
+    assert_eq!((ran.text.as_str(), ran.calls.len()), ("done", 0));
+}
+
+#[tokio::test]
+async fn reasoning_that_is_cut_off_ends_the_turn_and_is_not_stored() {
+    let cut = json!({"blocks": [{"text": "Well."}, {"thinking": "Hm", "open": true}], "stop": "max_tokens"});
+    let Some(ran) = play(json!([cut])).await else { return };
+    assert_eq!((ran.text.as_str(), signed(&ran.log)), ("Well.", vec![0, 0]));
+}
+
+#[tokio::test]
+async fn a_paused_turn_is_continued_and_then_calls_its_tools() {
+    let search =
+        json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"q": "x"}});
+    let paused = json!({"blocks": [{"thinking": "Hm"}, {"block": search}], "stop": "pause_turn"});
+    let script = json!([paused, {"blocks": [{"text": "I add."}, add("1")]}, {"blocks": [{"text": "done"}]}]);
+    let Some(ran) = play_as(script, json!({"prefill": true}), |_| (), |agent| agent).await else { return };
+    assert_eq!((ran.text.as_str(), ran.calls, ran.log.len()), ("done", vec!["add 1".to_owned()], 4));
+    assert_eq!(
+        types(&ran.log[3].body["messages"][1]["content"]),
+        ["thinking", "server_tool_use", "text", "tool_use"]
+    );
+}
+
+#[tokio::test]
+async fn a_message_during_a_round_follows_all_of_its_results() {
+    let blocks =
+        json!([{"thinking": "Hm"}, {"use": ["slow", "{\"x\":\"1\"}"]}, {"use": ["send", "{}"]}, add("3")]);
+    let script = json!([{"blocks": blocks}, {"blocks": [{"thinking": "So"}, {"text": "done"}]}, {"blocks": [{"text": "ok"}]}]);
+    let Some((server, model)) = served_as(script, json!({}), |_| ()) else { return };
+    let calls = Arc::default();
+    let agent = builder(model, &calls).checkpointer(MemoryCheckpointer::new());
+    let agent = agent.permissions([PermissionRule::new("send", Permit::Deny)]).build().unwrap();
+    let mut turn = agent.thread("t").ask_stream("go");
+    let mut is_said = false;
+    while let Some(event) = turn.next().await {
+        if event.name() == "tool_start" && !std::mem::replace(&mut is_said, true) {
+            agent.thread("t").steer("Hurry.").await.unwrap();
+        }
+    }
+    assert_eq!(turn.reply().await.unwrap().text, "done");
+    agent.thread("t").ask("go on").await.unwrap();
+    let log = server.accepted();
+    assert_eq!(signed(&log), [0, 1, 2]);
+    let behind = &log[1].body["messages"][2]["content"];
+    assert_eq!(types(behind), ["tool_result", "tool_result", "tool_result", "text"]);
+    assert_eq!(behind[3]["text"], "Hurry.");
 }
 
 #[tokio::test]

@@ -147,11 +147,15 @@ async fn a_model_that_cannot_call_is_replaced() {
 
 #[tokio::test]
 async fn withheld_answers_end_the_turn() {
-    for answer in
-        [json!({"parts": [{"text": "I can"}], "finish": "SAFETY"}), json!({"block": "PROHIBITED_CONTENT"})]
-    {
+    for answer in [
+        json!({"parts": [{"text": "I can"}], "finish": "SAFETY"}),
+        json!({"parts": [{"text": "I can"}, add("1"), add("2")], "finish": "SPII"}),
+        json!({"parts": [add("1")], "finish": "RECITATION"}),
+        json!({"block": "PROHIBITED_CONTENT"}),
+    ] {
         let Some(ran) = play(json!([answer])).await else { return };
         assert_eq!(ran.outcome, AgentOutcome::ContentFilter, "{answer}");
+        assert_eq!((ran.calls, ran.log.len()), (Vec::<String>::new(), 2), "{answer}");
     }
 }
 

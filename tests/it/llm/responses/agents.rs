@@ -124,12 +124,18 @@ async fn a_turn_with_reasoning_sends_it_back_in_all_later_requests() {
 
 #[tokio::test]
 async fn calls_that_are_cut_off_are_not_executed() {
-    let cut = json!({"out": [{"reasoning": "Hm"}, add("1"), {"call": ["add", "{\"x\":\"2\"}"], "cut": 5}], "end": "incomplete"});
-    let Some(ran) = play(json!([cut, {"out": [add("3")]}, {"out": [{"text": "done"}]}])).await else {
-        return;
-    };
-    assert_eq!((ran.text.as_str(), ran.outcome), ("done", AgentOutcome::Completed));
-    assert_eq!(ran.calls, ["add 3"]);
+    let cut = json!({"call": ["add", "{\"x\":\"2\"}"], "cut": 5});
+    for (last, reason) in
+        [(cut, "max_output_tokens"), (add("2"), "max_output_tokens"), (add("2"), "max_time")]
+    {
+        let cut =
+            json!({"out": [{"reasoning": "Hm"}, add("1"), last], "end": "incomplete", "reason": reason});
+        let Some(ran) = play(json!([cut, {"out": [add("3")]}, {"out": [{"text": "done"}]}])).await else {
+            return;
+        };
+        assert_eq!((ran.text.as_str(), ran.outcome), ("done", AgentOutcome::Completed));
+        assert_eq!(ran.calls, ["add 3"], "{reason}");
+    }
 }
 
 #[tokio::test]
@@ -163,8 +169,12 @@ async fn a_withheld_answer_ends_the_turn() {
         (ran.text.as_str(), ran.outcome, ran.answered().len()),
         ("I cannot.", AgentOutcome::Refused, 2)
     );
-    let Some(ran) = play(json!([withheld, {"out": [{"text": "done"}]}])).await else { return };
-    assert_eq!(ran.calls, [""; 0]);
+    let whole = json!({"out": [{"reasoning": "Hm"}, {"text": "We"}, add("1")], "end": "incomplete", "reason": "content_filter"});
+    for answer in [withheld, whole] {
+        let Some(ran) = play(json!([answer])).await else { return };
+        assert_eq!((ran.text.as_str(), ran.outcome), ("We", AgentOutcome::ContentFilter));
+        assert_eq!((ran.calls, ran.log.len()), (Vec::<String>::new(), 2));
+    }
 }
 
 #[tokio::test]
@@ -224,7 +234,7 @@ async fn an_image_is_in_the_output_or_described() {
     for images in [true, false] {
         let script =
             json!([{"out": [{"reasoning": "Hm"}, {"call": ["look", "{}"]}]}, {"out": [{"text": "done"}]}]);
-        let change = |config: &mut ResponsesConfig| config.accepts = Accepts { images, audio: false };
+        let change = |config: &mut ResponsesConfig| config.accepts = Accepts { images, ..Accepts::NOTHING };
         let Some(ran) = play_as(script, change, |agent| agent).await else { return };
         for n in [1, 2] {
             let output = ran.outputs(n)[0];

@@ -175,7 +175,7 @@ class Content(Handler):
             sent = self.check(body, raw, house)
             if house and self.script.config.get("house") == "reject": raise bad("house rules: " + "; ".join(house))
         except Reject as reject: error = reject
-        if not error: k, answer = self.script.next()
+        if not error: k, answer = self.script.next(raw)
         headers = {name: value for name, value in [*self.kept_headers().items(), ("x-goog-api-key", self.headers.get("x-goog-api-key"))] if value}
         self.script.log(t=time.time(), path=path, headers=headers, body=body, status=error.status if error else (answer or {}).get("http", 200), error=error and error.body, house=house, answer=k, signed=[len(sent), len(self.made)], verbatim={signature: True for signature in sent})
         if error: return self.send_json(error.status, error.body)

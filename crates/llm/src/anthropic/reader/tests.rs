@@ -33,7 +33,8 @@ fn end(reason: &str) -> Value {
 
 fn begin() -> Value {
     json!({"type": "message_start", "message": {"usage": {
-        "input_tokens": 5, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 3, "output_tokens": 1
+        "input_tokens": 5, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 3, "output_tokens": 1,
+        "cache_creation": {"ephemeral_5m_input_tokens": 1, "ephemeral_1h_input_tokens": 2}
     }}})
 }
 
@@ -105,6 +106,7 @@ fn blocks_become_items_in_their_order() {
         output_tokens: 7,
         cached_tokens: 20,
         cache_write_tokens: 3,
+        cache_write_1h_tokens: 2,
         reasoning_tokens: 0,
     };
     assert_eq!(response.usage, Some(usage));

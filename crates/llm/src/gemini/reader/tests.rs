@@ -134,6 +134,7 @@ fn tokens_are_those_of_the_last_report() {
         output_tokens: 16,
         cached_tokens: 80,
         cache_write_tokens: 0,
+        cache_write_1h_tokens: 0,
         reasoning_tokens: 9,
     };
     assert_eq!(response(&reported).usage, Some(usage));
