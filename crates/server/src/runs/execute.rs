@@ -111,7 +111,7 @@ impl Hub {
             }
         };
         let thread = graph.thread(options);
-        if run == JsonRun::Resume {
+        if !matches!(run, JsonRun::Input(_)) {
             // Clients expect the state as it stands; a resumed run streams only what changes.
             self.log_state(live, &*thread).await?;
         }
