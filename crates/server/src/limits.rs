@@ -24,8 +24,6 @@ pub struct Limits {
     pub heartbeat: Duration,
     /// The time that runs have to end their supersteps when the server stops; 30 seconds by default.
     pub drain: Duration,
-    /// The start of the server: UTC microseconds.
-    pub(crate) started_us: i64,
 }
 
 impl Default for Limits {
@@ -37,7 +35,6 @@ impl Default for Limits {
             retained: 256 << 20,
             heartbeat: Duration::from_secs(5),
             drain: Duration::from_secs(30),
-            started_us: crate::wire::time::now_us(),
         }
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! Start at [`of_run`].
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use axum::{
     body::{Body as Bytes, Bytes as Chunk},
@@ -249,7 +252,8 @@ pub(super) async fn follow_thread(
     let begun = hub.begun.subscribe();
     // What was queued between the two is in both.
     let waiting: VecDeque<_> = hub.live_of(&thread).into();
-    let follower = ThreadFollower { hub: hub.clone(), thread, from, begun, waiting, current: None };
+    let known = waiting.iter().map(|live| live.about.run.clone()).collect();
+    let follower = ThreadFollower { hub: hub.clone(), thread, from, begun, waiting, known, current: None };
     let heartbeat = hub.limits.heartbeat;
     let frames = stream::unfold(follower, move |mut follower| async move {
         let next = match tokio::time::timeout(heartbeat, follower.next()).await {
@@ -268,10 +272,16 @@ struct ThreadFollower {
     from: From,
     begun: broadcast::Receiver<Arc<LiveRun>>,
     waiting: VecDeque<Arc<LiveRun>>,
+    /// The runs that were there at the beginning.
+    known: BTreeSet<String>,
     current: Option<(String, Follower)>,
 }
 
 impl ThreadFollower {
+    fn is_new(&self, live: &LiveRun) -> bool {
+        !self.known.contains(&live.about.run)
+    }
+
     /// Returns the next frame, and waits for it; `None` when the server stops.
     async fn next(&mut self) -> Option<Chunk> {
         loop {
@@ -283,12 +293,16 @@ impl ThreadFollower {
                 self.current = None;
                 return Some(done.encode(None));
             }
-            let live = match self.waiting.pop_front() {
-                Some(live) => live,
+            let (live, from) = match self.waiting.pop_front() {
+                // An ended run has nothing that is still to come.
+                Some(live) if self.from == From::Now && live.log.has_ended() => continue,
+                Some(live) => (live, self.from),
                 None => tokio::select! {
                     () = self.hub.stopping.cancelled() => return None,
                     begun = self.begun.recv() => match begun {
-                        Ok(live) if live.about.thread == self.thread => live,
+                        Ok(live) if live.about.thread == self.thread && self.is_new(&live) => {
+                            (live, if self.from == From::Now { From::Begin } else { self.from })
+                        }
                         Ok(_) => continue,
                         // Only runs of other threads, most likely; a client that misses one reads the state.
                         Err(RecvError::Lagged(_)) => continue,
@@ -296,11 +310,7 @@ impl ThreadFollower {
                     },
                 },
             };
-            // An ended run has nothing that is still to come.
-            if self.from == From::Now && live.log.has_ended() {
-                continue;
-            }
-            let follower = Follower::new(live.clone(), live.modes.clone(), self.from, true);
+            let follower = Follower::new(live.clone(), live.modes.clone(), from, true);
             self.current = Some((live.about.run.clone(), follower));
         }
     }

@@ -97,6 +97,8 @@ impl RunsProjection {
                 }
                 one(Mode::Updates, "updates", data)
             }
+            // The graph of the run asks the same under the id that takes an answer.
+            Kind::Interrupt(_) if !namespace.is_empty() => Vec::new(),
             Kind::Interrupt(interrupt) => {
                 let interrupts = json!([with_schema(interrupt)]);
                 one(Mode::Updates, "updates", json!({ "__interrupt__": interrupts }))
@@ -214,20 +216,25 @@ impl RunsProjection {
     fn message(&mut self, namespace: &str, named: &dyn Fn(&str) -> String, part: &MessagePart) -> Vec<Frame> {
         let metadata = self.message_metadata(namespace, part);
         let mut frames = Vec::new();
+        let removal = || messages::message_to_wire(json!({ "$remove": part.id }));
+        let has_pieces = self.partial.contains_key(&part.id);
         if self.modes.has(Mode::MessagesTuple) {
-            let message = match part.kind {
-                PartKind::Chunk => messages::chunk_to_wire(&part.id, &part.data),
-                // Its text was sent in pieces already, and clients add up what has one id.
-                PartKind::Full if self.partial.contains_key(&part.id) => {
-                    messages::last_chunk_to_wire(&part.id)
+            let mut push =
+                |message: Value| frames.push(Frame::new(named("messages"), json!([message, metadata])));
+            match part.kind {
+                PartKind::Chunk => push(messages::chunk_to_wire(&part.id, &part.data)),
+                PartKind::Discarded => push(removal()),
+                PartKind::Full => {
+                    // Clients add up what has one id, and the pieces are of an attempt that failed.
+                    if has_pieces {
+                        push(removal());
+                    }
+                    push(whole(part));
                 }
-                PartKind::Full => whole(part),
-                PartKind::Discarded => messages::message_to_wire(json!({ "$remove": part.id })),
-            };
-            frames.push(Frame::new(named("messages"), json!([message, metadata])));
+            }
         }
         if self.modes.has(Mode::Messages) {
-            if part.kind != PartKind::Discarded && !self.partial.contains_key(&part.id) {
+            if part.kind != PartKind::Discarded && !has_pieces {
                 let data = json!({ part.id.clone(): { "metadata": metadata } });
                 frames.push(Frame::new(named("messages/metadata"), data));
             }
@@ -242,10 +249,8 @@ impl RunsProjection {
                         json!([messages::message_to_wire(so_far.into())]),
                     ))
                 }
-                PartKind::Full if !self.partial.contains_key(&part.id) => {
-                    Some(Frame::new(named("messages/complete"), json!([whole(part)])))
-                }
-                PartKind::Full | PartKind::Discarded => None,
+                PartKind::Full => Some(Frame::new(named("messages/complete"), json!([whole(part)]))),
+                PartKind::Discarded => None,
             };
             frames.extend(frame);
         }

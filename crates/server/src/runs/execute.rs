@@ -117,7 +117,7 @@ impl Hub {
             admitted.map_err(|reason| failure("NotAdmitted", reason))?;
         }
         let thread = graph.thread(options);
-        if run == JsonRun::Resume {
+        if !matches!(run, JsonRun::Input(_)) {
             // Clients expect the state as it stands; a resumed run streams only what changes.
             self.log_state(live, &*thread).await?;
         }

@@ -59,6 +59,8 @@ pub(crate) struct Hub {
     pub(crate) stopping: CancellationToken,
     pub(super) tasks: TaskTracker,
     events: AtomicU64,
+    /// The start of the server: UTC microseconds.
+    started_us: i64,
 }
 
 /// The key of a run's row.
@@ -97,6 +99,7 @@ impl Hub {
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
             events: AtomicU64::new(1),
+            started_us: time::now_us(),
         })
     }
 
@@ -138,7 +141,7 @@ impl Hub {
             metadata: Map::from_iter([("created_by".to_owned(), "system".into())]),
             name: name.to_owned(),
             description: None,
-            created_us: self.limits.started_us,
+            created_us: self.started_us,
         };
         AssistantRow::new(ids::of_graph(name), version)
     }

@@ -133,13 +133,6 @@ pub(crate) fn chunk_to_wire(id: &str, piece: &Value) -> Value {
     chunk.into()
 }
 
-/// Returns the chunk, without content, that ends a message that came in pieces.
-pub(crate) fn last_chunk_to_wire(id: &str) -> Value {
-    let mut chunk = chunk_to_wire(id, &Value::Null);
-    chunk["chunk_position"] = "last".into();
-    chunk
-}
-
 /// Adds a piece to a message so far, which has the stored form with the texts of calls.
 pub(crate) fn accumulate(so_far: &mut Map<String, Value>, piece: &Value) {
     let mut add = |field: &str, text: &str| {
