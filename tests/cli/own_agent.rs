@@ -27,7 +27,8 @@ async fn an_editor_uses_the_agent_of_a_program_and_decides_about_its_calls() {
     assert_eq!(editor.agent["name"], "own_agent");
     let params = json!({ "cwd": place.work(), "mcpServers": [] });
     let new = editor.call("session/new", params).await;
-    let options: Vec<_> = new["configOptions"].as_array().unwrap().iter().map(|it| it["id"].clone()).collect();
+    let options: Vec<_> =
+        new["configOptions"].as_array().unwrap().iter().map(|it| it["id"].clone()).collect();
     assert_eq!(options, ["mode"], "the agent is set in code");
     let session = new["sessionId"].as_str().unwrap().to_owned();
     let model = json!({ "sessionId": session, "configId": "model", "value": "other" });

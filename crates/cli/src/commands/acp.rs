@@ -1,11 +1,11 @@
 //! `superstep acp`: the agent for editors.
 
+use superstep_acp::wire::Implementation;
 use superstep_session::{
     config::settings::Given,
     error::SessionError,
     live::{Mode, Sessions},
 };
-use superstep_acp::wire::Implementation;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
