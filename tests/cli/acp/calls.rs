@@ -310,3 +310,48 @@ async fn changes_of_a_shell_are_shown_as_diffs() {
     let text = |at: usize| last["content"][at]["content"]["text"].as_str().unwrap_or_default();
     assert!(text(0).contains("ok") && text(1).starts_with("```diff\n") && text(1).contains("+new"), "{last}");
 }
+
+/// The first bytes of a PNG file, in Base64.
+const PNG: &str = "iVBORw0KGgo=";
+
+#[tokio::test]
+async fn an_image_of_a_prompt_reaches_a_model_that_accepts_it_and_is_described_to_others() {
+    let place = Place::new();
+    place.file("sees.toml", "[models.main]\naccepts = [\"images\"]\n");
+    for (flags, is_seen) in [(&["--config", "sees.toml"][..], true), (&[][..], false)] {
+        let server = serve([txt("a cat")]).await;
+        let url = server.base_url();
+        let args = ["acp", "--base-url", &*url, "--model", "m", "--no-memory"];
+        let mut editor = Editor::with(place.command(&[&args[..], flags].concat()), json!({})).await;
+        let session = editor.new_session(&place).await;
+        let image = json!({ "type": "image", "data": PNG, "mimeType": "image/png" });
+        let prompt = json!([image, { "type": "text", "text": "What is it?" }]);
+        let id = editor.request("session/prompt", json!({ "sessionId": session, "prompt": prompt })).await;
+        assert_eq!(editor.turn(id, &[]).await.text(), "a cat");
+        let sent = server.requests()[0]["messages"].to_string();
+        assert_eq!((sent.contains(PNG), sent.contains("[image: image/png")), (is_seen, !is_seen), "{sent}");
+        let loaded = editor.load(&place, &session).await;
+        let shown: Vec<_> =
+            loaded.of("user_message_chunk").iter().map(|it| it["content"]["type"].clone()).collect();
+        assert_eq!(shown, ["image", "text"]);
+        assert_eq!(editor.end().await.code, Some(0));
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_attached_on_the_command_line() {
+    let place = Place::new();
+    place.file("sees.toml", "[models.main]\naccepts = [\"images\"]\n");
+    fs::write(place.work().join("cat.png"), b"\x89PNG\r\n\x1a\n").unwrap();
+    let server = serve([txt("a cat")]).await;
+    let url = server.base_url();
+    let run =
+        ["run", "What is it?", "--base-url", &*url, "--model", "m", "--config", "sees.toml", "--attach"];
+    let ran = place.run(&[&run[..], &["cat.png"]].concat()).await.ok();
+    assert_eq!(ran.stdout.trim(), "a cat");
+    assert!(server.requests()[0]["messages"].to_string().contains(PNG));
+    for (file, problem) in [("notes.txt", "`notes.txt` is none of PNG"), ("no.png", "cannot read `no.png`")] {
+        let ran = place.run(&[&run[..], &[file]].concat()).await;
+        assert_eq!((ran.code, ran.stderr.contains(problem)), (Some(2), true), "{ran:?}");
+    }
+}

@@ -38,6 +38,7 @@ async fn hostile_lines_are_errors_and_the_next_turn_works() {
     assert_eq!(editor.refused("no/such", json!({})).await["code"], -32601);
     let empty = json!({ "sessionId": session, "prompt": [] });
     assert_eq!(editor.refused("session/prompt", empty).await["code"], -32602);
+    // It has no image's first bytes.
     let image = json!([{ "type": "image", "data": "AAAA", "mimeType": "image/png" }]);
     let image = json!({ "sessionId": session, "prompt": image });
     assert_eq!(editor.refused("session/prompt", image).await["code"], -32602);

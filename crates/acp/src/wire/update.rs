@@ -75,6 +75,12 @@ impl Chunk {
     pub fn text(message: impl Into<String>, text: impl Into<String>) -> Self {
         Self { content: ContentBlock::text(text), message_id: Some(message.into()) }
     }
+
+    /// Creates an image of a message, from Base64.
+    pub fn image(message: impl Into<String>, mime_type: &str, data: &str) -> Self {
+        let (data, mime_type) = (data.to_owned(), mime_type.to_owned());
+        Self { content: ContentBlock::Image { data, mime_type, uri: None }, message_id: Some(message.into()) }
+    }
 }
 
 /// A tool call, or its changed fields.

@@ -88,8 +88,13 @@ impl<S: HasAgent> Agent<S> {
     /// `cwd(folder)` the tools' folder for this turn. On a custom state, use
     /// `agent(AgentState::update().user_id("ada"))`.
     pub fn input(&self, text: &str) -> S::Update {
+        self.input_of(Message::user(text))
+    }
+
+    /// Creates the input for a message of the user, which may have images and files.
+    pub fn input_of(&self, message: Message) -> S::Update {
         // An abandoned turn leaves its schema behind, and every turn its folder.
-        let input = AgentState::update().messages([Message::user(text)]).output_schema(None).cwd(None);
+        let input = AgentState::update().messages([message]).output_schema(None).cwd(None);
         S::agent_update(input)
     }
 }

@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use superstep::{Answers, CheckpointId, ThreadId};
+use superstep::{Answers, CheckpointId, ThreadId, llm::media::Media};
 use superstep_acp::{
     Client, Handler, Prompt as ClientPrompt,
-    stream::{PromptCommand, available_commands},
+    stream::{PromptCommand, PromptContent, available_commands},
     wire::{
         Chunk, ConfigChoice, ConfigOption, Implementation, InitializeRequest, InitializeResponse,
         ListSessionsRequest, ListSessionsResponse, NewSessionRequest, NewSessionResponse, OpenSessionRequest,
@@ -157,7 +157,7 @@ impl Agent {
 
 impl Handler for Agent {
     fn initialize(&self, _: InitializeRequest) -> InitializeResponse {
-        InitializeResponse { agent_info: self.0.info.clone(), image: false }
+        InitializeResponse { agent_info: self.0.info.clone(), image: true }
     }
 
     async fn new_session(&self, request: NewSessionRequest) -> Result<NewSessionResponse, RpcError> {
@@ -272,7 +272,6 @@ impl Handler for Agent {
         cancel: CancellationToken,
     ) -> Result<PromptResponse, RpcError> {
         let open = self.open(&prompt.session_id)?;
-        without_images(&prompt)?;
         match prompt.content.command {
             Some(PromptCommand::Undo) => {
                 let text = self.undo(&open).await.map_err(|error| rpc_error(&error))?;
@@ -298,7 +297,7 @@ impl Handler for Agent {
                 open.session.proceed(None, Answers::new())
             }
             // A turn that no prompt began ends like one of a prompt.
-            _ => open.session.prompt(Prompt::new(prompt.content.text), OnBusy::Replace),
+            _ => open.session.prompt(prompt_of(prompt.content)?, OnBusy::Replace),
         };
         let turn = turn.map_err(|error| rpc_error(&error))?;
         let ended = Turn::new(self.0.client.clone(), open.clone()).follow(turn, events, cancel).await;
@@ -308,7 +307,11 @@ impl Handler for Agent {
 
     async fn steer(&self, prompt: ClientPrompt) -> Result<SteerOutcome, RpcError> {
         let open = self.open(&prompt.session_id)?;
-        without_images(&prompt)?;
+        if !prompt.content.images.is_empty() {
+            return Err(RpcError::invalid_params(
+                "images cannot be sent into a turn; send them with a prompt",
+            ));
+        }
         let text = prompt.content.text;
         if open.session.is_running() && open.session.steer(&text).await.is_ok() {
             open.steered(text);
@@ -347,11 +350,13 @@ fn absolute(cwd: &Path) -> Result<(), RpcError> {
     Err(RpcError::invalid_params(format!("`cwd` is the absolute path of a folder, got `{}`", cwd.display())))
 }
 
-fn without_images(prompt: &ClientPrompt) -> Result<(), RpcError> {
-    match &prompt.content.images[..] {
-        [] => Ok(()),
-        _ => Err(RpcError::invalid_params("images are not supported; name the path of a file")),
-    }
+/// Converts the content of a prompt.
+fn prompt_of(content: PromptContent) -> Result<Prompt, RpcError> {
+    let media = content.images.into_iter().map(|image| {
+        let wrong = |error| RpcError::invalid_params(format!("an image of the prompt: {error}"));
+        Media::new(&image.mime_type, image.data).map_err(wrong)
+    });
+    Ok(Prompt { media: media.collect::<Result<_, _>>()?, ..Prompt::new(content.text) })
 }
 
 /// Formats UTC milliseconds as ISO 8601.

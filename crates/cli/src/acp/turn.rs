@@ -315,7 +315,10 @@ pub(super) fn replayed(
     let mut updates = Vec::new();
     for event in events {
         match event {
-            SessionEvent::Message(MessageView { id, is_user, thought, text, .. }) => {
+            SessionEvent::Message(MessageView { id, is_user, thought, text, media, .. }) => {
+                updates.extend(media.iter().filter(|media| media.mime.is_image()).map(|image| {
+                    SessionUpdate::UserMessageChunk(Chunk::image(&*id, image.mime.as_str(), image.base64()))
+                }));
                 if !thought.is_empty() {
                     updates.push(SessionUpdate::AgentThoughtChunk(Chunk::text(
                         format!("{id}:thought"),

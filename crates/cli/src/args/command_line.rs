@@ -88,7 +88,7 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Reply to a prompt.
-    #[command(mut_arg("restate", |arg| arg.conflicts_with_all(OF_THE_WORKER).conflicts_with_all(["user", "new", "discard", "last"])), after_help = "\
+    #[command(mut_arg("restate", |arg| arg.conflicts_with_all(OF_THE_WORKER).conflicts_with_all(["user", "new", "discard", "last", "attach"])), after_help = "\
 Without a model server and a key, superstep discovers one on this machine (Ollama, LM Studio, llama.cpp). If there is \
 none, it uses the demonstration `--model offline`, which is not a language model: it plans tool calls by rules and quotes their results.
 
@@ -446,6 +446,9 @@ pub(crate) struct RunArgs {
     /// Continue the newest thread of the folder.
     #[arg(long, visible_alias = "continue", conflicts_with_all = ["thread", "new"])]
     pub(crate) last: bool,
+    /// An image, audio or a PDF file that goes with the prompt: PNG, JPEG, GIF, WebP, WAV, MP3 or PDF.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) attach: Vec<PathBuf>,
     /// The user of the memory; see `superstep memory` [default: the thread's, then that of the configuration,
     /// or `me`].
     #[arg(long, value_name = "NAME", value_parser = user_name)]

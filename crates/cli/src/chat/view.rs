@@ -180,7 +180,10 @@ impl View {
                     self.note("(the text above was discarded)", DIM);
                 }
             }
-            SessionEvent::Message(message) if message.is_user => self.user(&message.text),
+            SessionEvent::Message(message) if message.is_user => {
+                let media = message.media.iter().map(|media| format!("\n{media}"));
+                self.user(&(message.text + &media.collect::<String>()));
+            }
             SessionEvent::Message(message) => {
                 self.doing("working");
                 self.thought.clear();
@@ -500,6 +503,7 @@ mod tests {
             text,
             is_user: false,
             thought: String::new(),
+            media: Vec::new(),
             is_cut_off: false,
         }));
         assert_eq!(lines(&mut view), ["Two.", ""]);
@@ -568,6 +572,7 @@ mod tests {
                 text,
                 is_user,
                 thought: String::new(),
+                media: Vec::new(),
                 is_cut_off: false,
             })
         };

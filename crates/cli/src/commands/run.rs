@@ -1,12 +1,15 @@
 //! `superstep run` and `superstep resume`.
 
 use std::{
+    fs::File,
     io::{self, IsTerminal, Read},
+    path::Path,
     sync::Arc,
 };
 
 use superstep::{
     Answers, CheckpointId, Checkpointer, OnExisting, OnUnfinished, ThreadId, checkpoint::CheckpointError,
+    llm::media::Media,
 };
 use superstep_session::{
     config::{location::Location, settings::Given},
@@ -31,9 +34,13 @@ use crate::{
 
 const MAX_PROMPT_BYTES: u64 = 1 << 20;
 
+/// The maximum size of an attached file: that of most providers.
+const MAX_ATTACHED: u64 = 20 << 20;
+
 /// Replies to a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, SessionError> {
-    let RunArgs { prompt, stdin, thread, last, user, from, new, discard, service: _, location, turn } = args;
+    let RunArgs { prompt, stdin, thread, last, attach, user, from, new, discard, service: _, location, turn } =
+        args;
     let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
     let prompt = read_prompt(prompt, stdin)?;
     let sessions = Sessions::new(AGENT, location.db.clone(), Given::default());
@@ -55,6 +62,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, SessionError> {
     }
     let prompt = Prompt {
         text: prompt,
+        media: attach.iter().map(|file| attached(file)).collect::<Result<_, _>>()?,
         from: from.map(CheckpointId),
         on_unfinished: if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse },
         on_existing: if new { OnExisting::Refuse } else { OnExisting::Accept },
@@ -117,6 +125,26 @@ async fn answers(run: &AgentRun, decisions: &DecisionArgs) -> Result<Answers, Se
         run.output().note(&format!("thread `{thread}` is finished, this is its last reply:"));
     }
     decisions.answers(thread.as_str(), &waiting)
+}
+
+/// Reads a file that goes with a prompt.
+fn attached(file: &Path) -> Result<Media, SessionError> {
+    let read = File::open(file).and_then(|opened| {
+        let mut bytes = Vec::new();
+        opened.take(MAX_ATTACHED + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    });
+    let shown = file.display();
+    let bytes = read.map_err(|cause| SessionError::usage(format!("cannot read `{shown}`: {cause}")))?;
+    if bytes.len() as u64 > MAX_ATTACHED {
+        return Err(SessionError::usage(format!("`{shown}` has more than {} MiB", MAX_ATTACHED >> 20)));
+    }
+    Media::from_bytes(&bytes).map_err(|_| {
+        let known = "PNG, JPEG, GIF, WebP, WAV, MP3 or PDF";
+        SessionError::usage(format!(
+            "`{shown}` is none of {known}; name a text in the prompt, the agent reads it"
+        ))
+    })
 }
 
 /// Reads the prompt of the command line, of stdin, or both joined.

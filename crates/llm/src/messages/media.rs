@@ -140,6 +140,19 @@ impl MediaType {
 }
 
 impl Media {
+    /// Encodes the content of a file, whose type is that of its first bytes.
+    ///
+    /// # Errors
+    /// [`MediaError::Type`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MediaError> {
+        use MediaType::{Gif, Jpeg, Mp3, Pdf, Png, Wav, Webp};
+        let head = &bytes[..bytes.len().min(HEAD)];
+        // The signature of the last one is the shortest.
+        let mime = [Png, Jpeg, Gif, Webp, Wav, Pdf, Mp3].into_iter().find(|mime| mime.begins(head));
+        let mime = mime.ok_or(MediaError::Type)?;
+        Ok(Self { mime, data: STANDARD.encode(bytes).into(), uri: None })
+    }
+
     /// Validates base64 text of this MIME type.
     ///
     /// # Errors
@@ -255,6 +268,7 @@ mod tests {
         for (mime, bytes) in heads {
             let media = Media::new(mime, encoded(bytes)).unwrap();
             assert_eq!((media.bytes(), Some(media.mime)), (bytes.len(), MediaType::of(mime)), "{mime}");
+            assert_eq!(Media::from_bytes(bytes), Ok(media.clone()));
             assert_eq!(Media::new(mime, encoded(b"<svg>")), Err(MediaError::Data(media.mime)), "{mime}");
             assert_eq!(Media::new(mime, ""), Err(MediaError::Data(media.mime)), "{mime}");
         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use superstep::{
     CheckpointId,
     agent::{AgentOutcome, AgentState, Approval},
-    llm::{Usage, models::NanoDollars, snapshots::FileChanges},
+    llm::{Usage, media::Media, models::NanoDollars, snapshots::FileChanges},
     node::NodeName,
 };
 
@@ -135,6 +135,8 @@ pub struct MessageView {
     pub thought: String,
     /// The text; empty if the model only calls tools.
     pub text: String,
+    /// The images, audio and files of the user.
+    pub media: Vec<Media>,
     /// The model was interrupted before the end.
     pub is_cut_off: bool,
 }

@@ -138,6 +138,7 @@ impl Projection {
             is_user: false,
             thought: thought.clone(),
             text: text.clone(),
+            media: Vec::new(),
             is_cut_off: false,
         }));
     }
@@ -188,6 +189,7 @@ pub(super) fn view(message: &Message, id: &str) -> MessageView {
         is_user: message.role == Role::User,
         thought: message.reasoning.clone(),
         text: message.content.clone(),
+        media: message.media.clone(),
         is_cut_off: message.interrupted,
     }
 }

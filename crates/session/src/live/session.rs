@@ -11,6 +11,7 @@ use superstep::{
     Answers, CheckpointId, Checkpointer, History, OnExisting, OnUnfinished, Thread, ThreadId,
     agent::{AgentOutcome, AgentState, Approval, SteerError, steer},
     checkpoint::Source,
+    llm::media::Media,
     tools::Restored,
 };
 use tokio::sync::{mpsc, watch};
@@ -39,6 +40,8 @@ use crate::{
 pub struct Prompt {
     /// The text.
     pub text: String,
+    /// Images, audio and files; a model that does not accept them receives their descriptions.
+    pub media: Vec<Media>,
     /// The checkpoint to continue from; `None` for the newest one.
     pub from: Option<CheckpointId>,
     /// The fate of an unfinished turn.
@@ -52,6 +55,7 @@ impl Prompt {
     pub fn new(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
+            media: Vec::new(),
             from: None,
             on_unfinished: OnUnfinished::Discard,
             on_existing: OnExisting::Accept,

@@ -9,6 +9,7 @@ use serde_json::Value;
 use superstep::{
     Answers, OnUnfinished, Outcome, RunError, RunStream, Status, StreamMode, Streaming,
     agent::{AgentOutcome, AgentState, Approval},
+    llm::Message,
     node::NodeName,
 };
 use tokio::time::Instant;
@@ -118,7 +119,8 @@ async fn run(
             }
             let options =
                 setup.options()?.on_unfinished(prompt.on_unfinished).on_existing(prompt.on_existing);
-            let mut input = setup.agent.input(&prompt.text);
+            let message = Message::user(&*prompt.text).with_media(prompt.media.iter().cloned());
+            let mut input = setup.agent.input_of(message);
             if let Some(user) = &setup.settings.user {
                 input = input.user_id(user.as_str());
             }
