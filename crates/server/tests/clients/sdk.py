@@ -83,7 +83,7 @@ async def streams(client):
         assert "boom" in str(error), error
     assert (await client.runs.wait(None, "counter", input={"n": 1}))["n"] == 3
     try:
-        await client.runs.wait(None, "nobody", input={})
+        await client.runs.create(None, "nobody", input={})
         raise AssertionError("no error")
     except UnprocessableEntityError as error:
         assert "`counter`" in str(error), error
@@ -136,7 +136,7 @@ def remote_graph():
     thread = get_sync_client(url=URL).threads.create()["thread_id"]
     config = {"configurable": {"thread_id": thread}}
     asked = graph.invoke({"euros": 5}, config)
-    assert asked["__interrupt__"][0].value == {"euros": 5}, asked
+    assert asked["__interrupt__"][0]["value"] == {"euros": 5}, asked
     snapshot = graph.get_state(config)
     assert snapshot.next == ("decide",) and snapshot.interrupts[0].value == {"euros": 5}, snapshot
     from langgraph.types import Command

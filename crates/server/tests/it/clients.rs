@@ -26,7 +26,12 @@ async fn run(program: PathBuf, script: &str, clients: &Path) {
     let server = start().await;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(script);
     let mut command = Command::new(program);
-    command.arg(script).arg(&server.url).env("CLIENTS", clients).env("LANGSMITH_TRACING", "false").kill_on_drop(true);
+    command
+        .arg(script)
+        .arg(&server.url)
+        .env("CLIENTS", clients)
+        .env("LANGSMITH_TRACING", "false")
+        .kill_on_drop(true);
     let output = timeout(Duration::from_secs(120), command.output()).await.unwrap().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && out.ends_with("done\n"), "{out}\n{err}");
