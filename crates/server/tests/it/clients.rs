@@ -1,1 +1,50 @@
-//! x
+//! Clients that others wrote, unchanged, where they are installed: the tests print a note and pass where not.
+
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::{process::Command, time::timeout};
+
+use crate::support::start;
+
+/// Returns the folder of the clients that `just server-clients` installed, if it has this one.
+fn installed(client: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/server-clients");
+    if !folder.join(client).exists() {
+        let mut out = std::io::stderr();
+        writeln!(out, "\nSKIPPED: `{client}` is not installed, `just server-clients` does it\n").unwrap();
+        return None;
+    }
+    Some(folder.canonicalize().unwrap())
+}
+
+/// Runs a script against a new server, which succeeds.
+async fn run(program: PathBuf, script: &str, clients: &Path) {
+    let server = start().await;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(script);
+    let mut command = Command::new(program);
+    command
+        .arg(script)
+        .arg(&server.url)
+        .env("CLIENTS", clients)
+        .env("LANGSMITH_TRACING", "false")
+        .kill_on_drop(true);
+    let output = timeout(Duration::from_secs(120), command.output()).await.unwrap().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.ends_with("done\n"), "{out}\n{err}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sdk_for_python_and_remote_graphs_work_unchanged() {
+    let Some(clients) = installed("venv/bin/python") else { return };
+    run(clients.join("venv/bin/python"), "sdk.py", &clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sdk_for_javascript_works_unchanged() {
+    let Some(clients) = installed("node_modules/@langchain/langgraph-sdk") else { return };
+    run("node".into(), "sdk.mjs", &clients).await;
+}

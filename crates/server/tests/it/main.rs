@@ -1,5 +1,7 @@
 //! Everything that goes through the public API of the server, by HTTP.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
 mod assistants;
 mod clients;
 mod door;
