@@ -3,6 +3,7 @@
 //!
 //! Start at [`Server`].
 
+mod agui;
 mod api;
 mod door;
 mod error;

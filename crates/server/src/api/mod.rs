@@ -3,11 +3,11 @@
 //! Start at [`routes`].
 
 mod assistants;
-mod extract;
+pub(crate) mod extract;
 mod runs;
 mod state;
 mod store;
-mod streams;
+pub(crate) mod streams;
 mod system;
 mod threads;
 
@@ -19,7 +19,9 @@ use axum::{
     routing::{get, post},
 };
 
-use crate::{error::ApiError, runs::hub::Hub};
+pub(crate) use runs::begin;
+
+use crate::{agui, error::ApiError, runs::hub::Hub};
 
 /// Returns all endpoints.
 pub(crate) fn routes(hub: Arc<Hub>) -> Router {
@@ -68,6 +70,7 @@ pub(crate) fn routes(hub: Arc<Hub>) -> Router {
         .route("/store/items", get(store::read).put(store::put).delete(store::delete))
         .route("/store/items/search", post(store::search))
         .route("/store/namespaces", post(store::namespaces))
+        .route("/agui/{graph}", post(agui::run))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .with_state(hub)

@@ -231,7 +231,11 @@ fn stop_of(query: &Query) -> Result<Stop, ApiError> {
 }
 
 /// Queues a run on a thread that exists, or, if the request says so, is created.
-async fn begin(hub: &Arc<Hub>, thread: &str, request: RunRequest) -> Result<Arc<LiveRun>, ApiError> {
+pub(crate) async fn begin(
+    hub: &Arc<Hub>,
+    thread: &str,
+    request: RunRequest,
+) -> Result<Arc<LiveRun>, ApiError> {
     let creates = request.if_not_exists == Some(IfNotExists::Create);
     let existing = hub.threads.get(thread);
     if existing.is_none() && !creates {

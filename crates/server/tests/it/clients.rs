@@ -48,3 +48,9 @@ async fn the_sdk_for_javascript_works_unchanged() {
     let Some(clients) = installed("node_modules/@langchain/langgraph-sdk") else { return };
     run("node".into(), "sdk.mjs", &clients).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_client_of_ag_ui_works_unchanged() {
+    let Some(clients) = installed("node_modules/@ag-ui/client") else { return };
+    run("node".into(), "agui.mjs", &clients).await;
+}
