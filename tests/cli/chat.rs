@@ -92,6 +92,41 @@ async fn a_fork_leaves_the_old_line() {
     assert_eq!(said(place.state(&copy).await), ["first", "one", "another", "other"]);
 }
 
+#[tokio::test]
+async fn commands_show_the_thread_as_those_of_the_shell_do() {
+    let place = Place::new();
+    let server = serve([txt("four"), txt("six")]).await;
+    let args = ["chat", "--thread", "t", "--base-url", &server.base_url(), "--model", "m"];
+    let input = b"/graph\n";
+    let ran = place.run_with_stdin(&args, input).await;
+    assert_eq!((ran.code, ran.stderr.contains("the thread has no turn yet")), (Some(5), true), "{ran:?}");
+    let input = b"2 + 2?\n/diff\nand 2 more?\n/state\n/state llm_calls\n/diff\n/tools\n/memory\n/graph\n/replay\n/export kept.jsonl\n";
+    let said = place.run_with_stdin(&args, input).await.ok().stderr;
+    for wanted in [
+        "this is the first turn",
+        "status      finished\n",
+        "channels    ",
+        "--- t@",
+        "  + - content: \"and 2 more?\"\n",
+        "read_file",
+        "nothing\n",
+        "the thread is in kept.jsonl\n",
+    ] {
+        assert!(said.contains(wanted), "{wanted:?} is missing in {said}");
+    }
+    let drawing = place.run(&["draw", "--thread", "t"]).await.ok().stdout;
+    let replay = place.run(&["replay", "t"]).await.ok().stdout;
+    for shown in [drawing.trim_end(), replay.trim_end()] {
+        assert!(said.contains(shown), "{shown} is missing in {said}");
+    }
+    let exported = place.run(&["export", "t"]).await.ok().stdout;
+    assert_eq!(fs::read_to_string(place.work().join("kept.jsonl")).unwrap(), exported);
+    let again = place.run_with_stdin(&args, b"/export kept.jsonl\n").await;
+    assert_eq!((again.code, again.stderr.contains("cannot write `")), (Some(1), true), "{again:?}");
+    let wrong = place.run_with_stdin(&args, b"/state mesages\n").await;
+    assert_eq!((wrong.code, wrong.stderr.contains("did you mean `messages`?")), (Some(2), true), "{wrong:?}");
+}
+
 /// A terminal in which the program runs.
 struct Tmux {
     socket: PathBuf,
@@ -109,7 +144,11 @@ impl Tmux {
         let socket = place.beside(&format!("tmux{}", COUNT.fetch_add(1, Ordering::Relaxed)));
         let it = Self { socket };
         let settings = place.beside("tmux.conf");
-        fs::write(&settings, "set -g history-limit 50000\nset -g remain-on-exit on\n").unwrap();
+        fs::write(
+            &settings,
+            "set -g history-limit 50000\nset -g set-clipboard on\nset -g remain-on-exit on\n",
+        )
+        .unwrap();
         let program = [env!("CARGO_BIN_EXE_superstep")].into_iter().chain(args.iter().copied());
         let program: Vec<_> = program.map(|word| format!("'{word}'")).collect();
         let mut command = place.bare("tmux".as_ref()).into_std();
@@ -305,6 +344,27 @@ async fn escape_keeps_a_valid_thread_and_says_how_to_continue() {
     assert_eq!(all.matches("ready").count(), 0, "the live part is gone: {all}");
     place.run(&["run", "go", "--thread", "t"]).await.ok();
     server.check().unwrap();
+}
+
+#[tokio::test]
+async fn the_last_reply_is_copied_and_the_menu_has_every_command() {
+    let place = Place::new();
+    let server = serve([txt("the *reply*")]).await;
+    let url = server.base_url();
+    let args = ["chat", "begin", "--thread", "t", "--base-url", &url, "--model", "m"];
+    let Some(tmux) = Tmux::start(&place, 80, &args) else { return };
+    tmux.until("the end", |all| all.contains("the reply") && all.contains("ready")).await;
+    tmux.types("/cop");
+    tmux.sees("copy the last reply").await;
+    tmux.key("Tab");
+    tmux.key("Enter");
+    tmux.sees("sent 11 characters to the clipboard").await;
+    tmux.until("the buffer", |_| tmux.tmux(&["show-buffer"]) == "the *reply*").await;
+    tmux.says("/help");
+    let help = tmux.sees("/quit").await;
+    for command in ["/tools", "/state", "/diff", "/replay", "/graph", "/memory", "/copy", "/export"] {
+        assert!(help.contains(&format!("{command} ")), "{command}: {help}");
+    }
 }
 
 #[tokio::test]

@@ -294,6 +294,8 @@ impl App {
                     self.view.dim(&text);
                     self.view.dim("");
                 }
+                Ok(Done::Lines(lines)) => self.view.lines(&lines),
+                Ok(Done::Copies) => self.copy(),
                 Ok(Done::Moved) => {
                     if let Err(error) = self.opened().await {
                         self.failed(&error);
@@ -318,6 +320,20 @@ impl App {
     fn queue(&mut self, text: String) {
         if let Err(error) = self.chat.session.prompt(Prompt::new(text), OnBusy::Queue) {
             self.failed(&error);
+        }
+    }
+
+    /// Copies the last reply.
+    fn copy(&mut self) {
+        if self.view.reply.is_empty() {
+            return self.view.error("the thread has no reply yet");
+        }
+        match self.screen.copy(&self.view.reply) {
+            Ok(()) => {
+                let length = count(self.view.reply.chars().count(), "character");
+                self.view.dim(&format!("sent {length} to the clipboard of the terminal"));
+            }
+            Err(error) => self.view.error(&error.to_string()),
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use ratatui::{
     backend::IntoCrossterm as _,
     crossterm::{
@@ -16,6 +17,9 @@ use ratatui::{
     style::{Color, Modifier, Style},
     text::Line,
 };
+
+/// Maximum number of copied bytes: the usual limit of terminals, without the growth by Base64.
+const MAX_COPIED: usize = 74_994 / 4 * 3;
 
 /// The terminal with a live part.
 pub(super) struct Screen<W> {
@@ -85,6 +89,21 @@ impl<W: Write> Screen<W> {
         self.move_to_top()?;
         queue!(self.out, Clear(ClearType::FromCursorDown), Show)?;
         (self.drawn, self.cursor) = (Vec::new(), (0, 0));
+        self.out.flush()
+    }
+
+    /// Sends a text to the clipboard, as OSC 52, which works over ssh too.
+    ///
+    /// # Errors
+    /// The text is longer than terminals accept.
+    pub(super) fn copy(&mut self, text: &str) -> io::Result<()> {
+        if text.len() > MAX_COPIED {
+            let what = format!(
+                "a terminal copies at most {MAX_COPIED} bytes; `/export` writes the thread to a file"
+            );
+            return Err(io::Error::other(what));
+        }
+        write!(self.out, "\x1b]52;c;{}\x07", BASE64_STANDARD.encode(text))?;
         self.out.flush()
     }
 
@@ -173,6 +192,15 @@ mod tests {
         assert_eq!(written(&mut screen), "^[1G^[3A^[J");
         screen.resized(20).unwrap();
         assert_eq!(written(&mut screen), "^[1G^[J", "the live part is gone");
+    }
+
+    #[test]
+    fn a_text_is_copied_if_terminals_accept_it() {
+        let mut screen = Screen::new(Vec::new(), true);
+        screen.copy("hi é").unwrap();
+        assert_eq!(written(&mut screen), "^]52;c;aGkgw6k=\u{7}");
+        assert!(screen.copy(&"x".repeat(MAX_COPIED + 1)).is_err());
+        assert_eq!(written(&mut screen), "");
     }
 
     #[test]

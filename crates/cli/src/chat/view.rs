@@ -54,8 +54,10 @@ pub(super) struct View {
     pub(super) usage: Option<UsageView>,
     pub(super) settings: SettingsView,
     pub(super) thread: String,
-    /// The last text of the model.
+    /// The last text of the model in this turn.
     said: String,
+    /// The last text of the model.
+    pub(super) reply: String,
     /// The last line is not empty, and a text begins after an empty one.
     needs_gap: bool,
 }
@@ -100,6 +102,15 @@ impl View {
 
     pub(super) fn dim(&mut self, text: &str) {
         self.note(text, DIM);
+    }
+
+    /// Adds lines that are not escaped.
+    pub(super) fn lines(&mut self, lines: &[(anstyle::Style, String)]) {
+        self.end_stream();
+        for (style, line) in lines {
+            self.row(vec![Span::styled(printable_line(line), converted(*style))], "    ");
+        }
+        self.gap();
     }
 
     pub(super) fn error(&mut self, text: &str) {
@@ -195,7 +206,7 @@ impl View {
                     self.stream = Some(stream);
                 }
                 self.end_stream();
-                self.said = message.text;
+                self.says(message.text);
             }
             SessionEvent::Call(call) => self.call(call),
             SessionEvent::Output { key, chunk, .. } => {
@@ -243,6 +254,13 @@ impl View {
             SessionEvent::TurnEnded(end) => self.end(end),
             _ => {}
         }
+    }
+
+    fn says(&mut self, text: String) {
+        if !text.is_empty() {
+            self.reply.clone_from(&text);
+        }
+        self.said = text;
     }
 
     fn user(&mut self, text: &str) {
@@ -368,6 +386,7 @@ impl View {
             let mut stream = Stream::new("reply");
             stream.push(reply);
             self.finished.extend(stream.end(self.width));
+            self.says(reply.clone());
         }
         if let Some(problem) = problem(outcome, &state) {
             self.error(&printable(&problem));
@@ -411,6 +430,17 @@ impl View {
         parts.push(self.thread.clone());
         parts.join(" · ")
     }
+}
+
+/// Converts a style of the output of commands.
+fn converted(style: anstyle::Style) -> Style {
+    use anstyle::{AnsiColor, Color::Ansi, Effects};
+    let colour = match style.get_fg_color() {
+        Some(Ansi(AnsiColor::Red)) => BAD,
+        Some(Ansi(AnsiColor::Green)) => GOOD,
+        _ => Style::new(),
+    };
+    if style.get_effects().contains(Effects::BOLD) { colour.bold() } else { colour }
 }
 
 /// Returns the last line of a text to which a piece is added.

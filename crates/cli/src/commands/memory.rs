@@ -16,7 +16,6 @@ use superstep::{
 use superstep_session::{
     config::{file, location::Location, memory::Memory},
     error::{ErrorKind, SessionError},
-    text::brief,
     turn::randomness::seeded_rng,
 };
 
@@ -26,14 +25,12 @@ use crate::{
         shared::{AGENT, DatabaseArgs, Locate},
     },
     commands::keys,
+    inspect::memory::table,
     output::{
         exit::Exit,
-        table::{formatted, lines, new_table, print},
+        table::{lines, print},
     },
 };
-
-/// Maximum number of characters of an entry in a table.
-const MAX_SHOWN: usize = 100;
 
 struct UserMemory {
     memory: Arc<dyn LongTermMemory>,
@@ -109,17 +106,7 @@ impl UserMemory {
         if self.json {
             return print(&lines(entries));
         }
-        if entries.is_empty() {
-            return print("nothing\n");
-        }
-        let has_scores = entries.iter().any(|entry| entry.score.is_some());
-        let mut table = new_table(if has_scores { &["SCORE", "ID", "TEXT"][..] } else { &["ID", "TEXT"] });
-        for entry in entries {
-            let score = entry.score.map(|score| format!("{score:.2}"));
-            let row = [brief(&entry.id, MAX_SHOWN), brief(&entry.text, MAX_SHOWN)];
-            table.add_row(score.into_iter().chain(row));
-        }
-        print(&formatted(table))
+        print(&table(entries))
     }
 }
 

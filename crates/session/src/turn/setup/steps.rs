@@ -105,6 +105,23 @@ impl Setup {
     }
 }
 
+/// Returns the configuration of the next turn of a thread.
+///
+/// # Errors
+/// It does not fit, or the thread cannot be read.
+pub(crate) async fn next_configuration(
+    location: &Location,
+    store: &dyn Checkpointer,
+    thread: &ThreadId,
+    given: &Given,
+) -> Result<Configuration, SessionError> {
+    let purpose = &Purpose::Turn { from: None, servers: Arc::default() };
+    let steps = Steps { location, thread, purpose, given, cancel: &CancellationToken::new() };
+    let (stored, _) = steps.stored(store).await?;
+    let stored = if stored.is_foreign { stored.narrowed().0 } else { stored };
+    steps.configuration(&stored, &mut Vec::new())
+}
+
 #[derive(Clone, Copy)]
 struct Steps<'a> {
     location: &'a Location,
