@@ -238,7 +238,7 @@ async fn a_stream_is_in_the_history_once_and_in_order_at_every_width() {
     let wanted: Vec<_> = (0..1_000).map(|number| number.to_string()).collect();
     assert_eq!(seen, wanted, "{all}");
     assert_eq!(all.matches("> my draft stays").count(), 1, "{all}");
-    assert_eq!(all.matches(" · ask · t").count(), 1, "{all}");
+    assert_eq!(all.matches(" · ask · t #").count(), 1, "{all}");
     tmux.key("Enter");
     tmux.sees("second").await;
     assert_eq!(server.requests().len(), 2);
@@ -270,7 +270,8 @@ async fn a_long_diff_is_in_the_history_and_each_answer_means_what_it_does_for_re
     let all = tmux.sees("[a]lways").await;
     for number in 0..100 {
         assert!(
-            all.contains(&format!("-old {number}\n")) && all.contains(&format!("+new {number}\n")),
+            all.contains(&format!("{:>3} -old {number}\n", number + 1))
+                && all.contains(&format!("{:>3} +new {number}\n", number + 1)),
             "{all}"
         );
     }
@@ -344,6 +345,40 @@ async fn escape_keeps_a_valid_thread_and_says_how_to_continue() {
     assert_eq!(all.matches("ready").count(), 0, "the live part is gone: {all}");
     place.run(&["run", "go", "--thread", "t"]).await.ok();
     server.check().unwrap();
+}
+
+#[tokio::test]
+async fn ctrl_t_shows_the_whole_conversation_and_returns() {
+    let place = Place::new();
+    let rows = call("c1", "shell", r#"{"command":"seq -f 'row %g' 200"}"#);
+    let server = serve([rows, txt("the reply"), txt("more")]).await;
+    let url = server.base_url();
+    let args = ["chat", "begin", "--thread", "t", "--yes", "--base-url", &url, "--model", "m"];
+    let Some(tmux) = Tmux::start(&place, 80, &args) else { return };
+    let before = tmux.until("the end", |all| all.contains("the reply") && all.contains("ready")).await;
+    assert!(!before.contains("row 100"), "{before}");
+    tmux.types("draft");
+    tmux.sees("> draft").await;
+    tmux.key("C-t");
+    tmux.sees("q: back").await;
+    for number in (100..=190).rev().step_by(15) {
+        tmux.until("an earlier page", |_| {
+            tmux.key("Up");
+            tmux.all().contains(&format!("    row {number}\n"))
+        })
+        .await;
+    }
+    tmux.key("g");
+    tmux.sees("> begin").await;
+    tmux.tmux(&["resize-window", "-x", "60", "-y", "20"]);
+    tmux.sees("of 2").await;
+    tmux.key("Escape");
+    let after = tmux.until("the chat", |all| all.contains("> draft") && !all.contains("q: back")).await;
+    assert!(!after.contains("row 100"), "{after}");
+    assert_eq!(after.matches("> draft").count(), 1, "{after}");
+    assert_eq!(after.matches("> begin").count(), 1, "{after}");
+    tmux.key("Enter");
+    tmux.sees("more").await;
 }
 
 #[tokio::test]

@@ -115,6 +115,7 @@ Esc                 cancel the turn
 Ctrl-C              clear the draft, then cancel the turn, then end
 Up, Down            earlier messages; Ctrl-R searches them
 Alt-Up              take the last queued message back
+Ctrl-T              the whole conversation with all results of tools
 Ctrl-G              edit the draft in $EDITOR
 @                   complete the path of a file",
     );

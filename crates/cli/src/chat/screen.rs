@@ -9,10 +9,13 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use ratatui::{
     backend::IntoCrossterm as _,
     crossterm::{
-        cursor::{Hide, MoveDown, MoveToColumn, MoveUp, Show},
-        queue,
+        cursor::{Hide, MoveDown, MoveTo, MoveToColumn, MoveUp, Show},
+        execute, queue,
         style::{Attribute, Print, SetAttribute, SetForegroundColor},
-        terminal::{BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate},
+        terminal::{
+            BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+            LeaveAlternateScreen,
+        },
     },
     style::{Color, Modifier, Style},
     text::Line,
@@ -105,6 +108,26 @@ impl<W: Write> Screen<W> {
         }
         write!(self.out, "\x1b]52;c;{}\x07", BASE64_STANDARD.encode(text))?;
         self.out.flush()
+    }
+
+    /// Begins a screen of its own above the conversation, which stays as it is.
+    pub(super) fn begin_page(&mut self) -> io::Result<()> {
+        execute!(self.out, EnterAlternateScreen, Hide)
+    }
+
+    /// Shows rows on that screen, one for each of the terminal.
+    pub(super) fn page(&mut self, rows: &[Line<'_>]) -> io::Result<()> {
+        queue!(self.out, BeginSynchronizedUpdate)?;
+        for (at, row) in rows.iter().enumerate() {
+            queue!(self.out, MoveTo(0, narrow(at)))?;
+            self.line(row)?;
+        }
+        execute!(self.out, EndSynchronizedUpdate)
+    }
+
+    /// Returns to the conversation.
+    pub(super) fn end_page(&mut self) -> io::Result<()> {
+        execute!(self.out, LeaveAlternateScreen, Show)
     }
 
     /// Ends the live part, which stays, and leaves the cursor below it.

@@ -112,6 +112,8 @@ pub struct SettingsView {
 pub struct Head {
     /// The last turn has ended with an answer.
     pub is_finished: bool,
+    /// The newest checkpoint.
+    pub checkpoint: Option<CheckpointId>,
     /// The calls that wait for a decision.
     pub waiting: Vec<Waiting>,
 }
@@ -417,7 +419,11 @@ impl Session {
         }
         let asked = head.tasks.iter().flat_map(|task| &task.interrupts);
         let is_unanswered = head.values.outcome.is_some_and(AgentOutcome::is_unanswered);
-        Ok(Some(Head { is_finished: head.next.is_empty() && !is_unanswered, waiting: Waiting::of(asked)? }))
+        Ok(Some(Head {
+            is_finished: head.next.is_empty() && !is_unanswered,
+            checkpoint: head.checkpoint.as_ref().map(|meta| meta.id),
+            waiting: Waiting::of(asked)?,
+        }))
     }
 
     /// Formats a command on this thread, with the flags that are not stored.
