@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use superstep_session::{
-    config::{file, location::Location},
+    config::{defaults::Defaults, file, location::Location},
     error::SessionError,
     text::indented,
     turn::mcp,
@@ -21,7 +21,10 @@ use crate::{
 
 pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, SessionError> {
     let location = Location::new(AGENT, None, None)?;
-    let configuration = args.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
+    let configuration = match &args.config {
+        Some(file) => file::read(file)?,
+        None => Defaults::load(&location.cwd)?.configuration().clone(),
+    };
     let (stop, _watch) = signals::watching();
     let servers = mcp::connect(configuration.mcp.clone(), &location.cwd, &stop).await?;
     let tools = listed(&location.cwd, &configuration, &servers);

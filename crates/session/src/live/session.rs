@@ -20,8 +20,8 @@ use tracing::Instrument as _;
 
 use crate::{
     config::{
-        configuration::Configuration, location::Location, memory::Memory, model::known_models,
-        settings::Given,
+        configuration::Configuration, defaults::Defaults, location::Location, memory::Memory,
+        model::known_models, settings::Given,
     },
     error::{ErrorKind, SessionError},
     live::{
@@ -487,7 +487,7 @@ impl Session {
     pub async fn models(&self) -> Result<Vec<String>, SessionError> {
         let Shared { location, store, thread, .. } = &*self.0;
         let (stored, _) = location.remembered(&**store, thread, None).await?;
-        known_models(&self.0.given(), &stored)
+        known_models(&self.0.given(), &stored, &Defaults::load(location.cwd())?)
     }
 
     /// Returns the configuration of the next turn.
