@@ -422,3 +422,58 @@ async fn after_a_kill_in_a_tool_nothing_runs_twice() {
     tmux.sees("it is done").await;
     assert_eq!(fs::read_to_string(runs).unwrap(), "ran\n");
 }
+
+/// Types this number of turns. `just chat-turns` does 3,000.
+#[tokio::test]
+async fn many_turns_leave_the_memory_flat_and_no_stale_line() {
+    let turns: usize = match std::env::var("SUPERSTEP_CHAT_TURNS") {
+        Ok(turns) => turns.parse().unwrap(),
+        Err(_) => 30,
+    };
+    let place = Place::new();
+    let args = ["chat", "--thread", "t", "--model", "offline", "--no-memory"];
+    let Some(tmux) = Tmux::start(&place, 80, &args) else { return };
+    tmux.sees("ready").await;
+    let kilobytes = || {
+        let id = tmux.tmux(&["display-message", "-p", "#{pane_pid}"]);
+        let shown = Command::new("ps").args(["-o", "rss=", "-p", id.trim()]).output().unwrap();
+        String::from_utf8(shown.stdout).unwrap().trim().parse::<u64>().unwrap()
+    };
+    let mut at_third = 0;
+    for turn in 1..=turns {
+        tmux.says(&format!("{turn} + {turn}"));
+        let reply = format!("{turn} + {turn} = {}\n", 2 * turn);
+        let ended = async {
+            loop {
+                // The screen only: the whole history would be read again for each turn.
+                let screen = tmux.tmux(&["capture-pane", "-p", "-J"]);
+                if screen.contains(&reply) && screen.contains("ready · ") {
+                    break;
+                }
+                sleep(Duration::from_millis(15)).await;
+            }
+        };
+        timeout(LIMIT, ended).await.unwrap_or_else(|_| panic!("turn {turn}: {}", tmux.all()));
+        if turn % 10 == 5 {
+            let columns = if turn % 20 == 5 { "60" } else { "110" };
+            tmux.tmux(&["resize-window", "-x", columns, "-y", "30"]);
+        }
+        if turn == turns / 3 {
+            at_third = kilobytes();
+        }
+    }
+    let grown = kilobytes().saturating_sub(at_third);
+    println!("{turns} turns: {at_third} kB after a third of them, and {grown} kB more at the end");
+    // A turn has its messages, and the allocator takes some megabytes at a time.
+    assert!(grown < 16_000 + turns as u64 * 8, "{grown} kB");
+    let all = tmux.until("the last turn", |all| all.contains(" · ask · t #")).await;
+    let prompts: Vec<_> = all.lines().filter_map(|line| line.strip_prefix("> ")).collect();
+    let mut wanted: Vec<_> = (1..=turns).map(|turn| format!("{turn} + {turn}")).collect();
+    wanted.push(String::new());
+    // The history of the terminal has the newest lines.
+    let lost = wanted.len().saturating_sub(prompts.len());
+    assert!(turns > 1_000 || lost == 0, "{all}");
+    let prompts: Vec<_> = prompts.iter().map(|prompt| prompt.trim()).collect();
+    assert_eq!(prompts[1..], wanted[lost + 1..], "in order, and once");
+    assert_eq!(all.matches(" · ask · t").count(), 1, "the status is on the screen only");
+}

@@ -248,6 +248,8 @@ fn confirmed() -> Result<BTreeMap<String, String>, SessionError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use serde_json::json;
 
     use super::*;
