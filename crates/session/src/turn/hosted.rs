@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{
         configuration::Configuration,
+        defaults::Defaults,
         file,
         location::Location,
         misfit::InvalidSetting,
@@ -88,7 +89,10 @@ impl Hosted {
         let config = configuration.with(&given.settings.config);
         config.check().map_err(misfit)?;
         let (thread, environment) = (&StoredSettings::default(), &Environment::read()?);
-        let choice = ModelInputs { given, thread, environment, config: &config }.choose().await?;
+        let choice =
+            ModelInputs { given, thread, environment, config: &config, defaults: &Defaults::default() }
+                .choose()
+                .await?;
         let mut react = config.react(choice.name == OFFLINE).map_err(misfit)?;
         react.permissions.extend(rules);
         let cwd = &location.cwd;
