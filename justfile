@@ -27,6 +27,14 @@ peers *args:
 plots:
     python3 crates/superstep/benches/peers/plots.py
 
+# Draws the pictures of the chat in `docs/screens`; needs tmux.
+screens:
+    cargo build -p superstep-cli && python3 docs/screens/chat.py target/debug/superstep
+
+# Turns of one chat in a terminal of tmux, with the memory of the process; the tests do 30.
+chat-turns turns="3000":
+    SUPERSTEP_CHAT_TURNS={{turns}} cargo test -p superstep-cli --all-features --test cli -- chat::many_turns --nocapture
+
 bench:
     cargo bench -p superstep --bench supersteps
 

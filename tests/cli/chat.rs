@@ -92,6 +92,41 @@ async fn a_fork_leaves_the_old_line() {
     assert_eq!(said(place.state(&copy).await), ["first", "one", "another", "other"]);
 }
 
+#[tokio::test]
+async fn commands_show_the_thread_as_those_of_the_shell_do() {
+    let place = Place::new();
+    let server = serve([txt("four"), txt("six")]).await;
+    let args = ["chat", "--thread", "t", "--base-url", &server.base_url(), "--model", "m"];
+    let input = b"/graph\n";
+    let ran = place.run_with_stdin(&args, input).await;
+    assert_eq!((ran.code, ran.stderr.contains("the thread has no turn yet")), (Some(5), true), "{ran:?}");
+    let input = b"2 + 2?\n/diff\nand 2 more?\n/state\n/state llm_calls\n/diff\n/tools\n/memory\n/graph\n/replay\n/export kept.jsonl\n";
+    let said = place.run_with_stdin(&args, input).await.ok().stderr;
+    for wanted in [
+        "this is the first turn",
+        "status      finished\n",
+        "channels    ",
+        "--- t@",
+        "  + - content: \"and 2 more?\"\n",
+        "read_file",
+        "nothing\n",
+        "the thread is in kept.jsonl\n",
+    ] {
+        assert!(said.contains(wanted), "{wanted:?} is missing in {said}");
+    }
+    let drawing = place.run(&["draw", "--thread", "t"]).await.ok().stdout;
+    let replay = place.run(&["replay", "t"]).await.ok().stdout;
+    for shown in [drawing.trim_end(), replay.trim_end()] {
+        assert!(said.contains(shown), "{shown} is missing in {said}");
+    }
+    let exported = place.run(&["export", "t"]).await.ok().stdout;
+    assert_eq!(fs::read_to_string(place.work().join("kept.jsonl")).unwrap(), exported);
+    let again = place.run_with_stdin(&args, b"/export kept.jsonl\n").await;
+    assert_eq!((again.code, again.stderr.contains("cannot write `")), (Some(1), true), "{again:?}");
+    let wrong = place.run_with_stdin(&args, b"/state mesages\n").await;
+    assert_eq!((wrong.code, wrong.stderr.contains("did you mean `messages`?")), (Some(2), true), "{wrong:?}");
+}
+
 /// A terminal in which the program runs.
 struct Tmux {
     socket: PathBuf,
@@ -109,7 +144,11 @@ impl Tmux {
         let socket = place.beside(&format!("tmux{}", COUNT.fetch_add(1, Ordering::Relaxed)));
         let it = Self { socket };
         let settings = place.beside("tmux.conf");
-        fs::write(&settings, "set -g history-limit 50000\nset -g remain-on-exit on\n").unwrap();
+        fs::write(
+            &settings,
+            "set -g history-limit 50000\nset -g set-clipboard on\nset -g remain-on-exit on\n",
+        )
+        .unwrap();
         let program = [env!("CARGO_BIN_EXE_superstep")].into_iter().chain(args.iter().copied());
         let program: Vec<_> = program.map(|word| format!("'{word}'")).collect();
         let mut command = place.bare("tmux".as_ref()).into_std();
@@ -199,7 +238,7 @@ async fn a_stream_is_in_the_history_once_and_in_order_at_every_width() {
     let wanted: Vec<_> = (0..1_000).map(|number| number.to_string()).collect();
     assert_eq!(seen, wanted, "{all}");
     assert_eq!(all.matches("> my draft stays").count(), 1, "{all}");
-    assert_eq!(all.matches(" · ask · t").count(), 1, "{all}");
+    assert_eq!(all.matches(" · ask · t #").count(), 1, "{all}");
     tmux.key("Enter");
     tmux.sees("second").await;
     assert_eq!(server.requests().len(), 2);
@@ -231,7 +270,8 @@ async fn a_long_diff_is_in_the_history_and_each_answer_means_what_it_does_for_re
     let all = tmux.sees("[a]lways").await;
     for number in 0..100 {
         assert!(
-            all.contains(&format!("-old {number}\n")) && all.contains(&format!("+new {number}\n")),
+            all.contains(&format!("{:>3} -old {number}\n", number + 1))
+                && all.contains(&format!("{:>3} +new {number}\n", number + 1)),
             "{all}"
         );
     }
@@ -308,6 +348,61 @@ async fn escape_keeps_a_valid_thread_and_says_how_to_continue() {
 }
 
 #[tokio::test]
+async fn ctrl_t_shows_the_whole_conversation_and_returns() {
+    let place = Place::new();
+    let rows = call("c1", "shell", r#"{"command":"seq -f 'row %g' 200"}"#);
+    let server = serve([rows, txt("the reply"), txt("more")]).await;
+    let url = server.base_url();
+    let args = ["chat", "begin", "--thread", "t", "--yes", "--base-url", &url, "--model", "m"];
+    let Some(tmux) = Tmux::start(&place, 80, &args) else { return };
+    let before = tmux.until("the end", |all| all.contains("the reply") && all.contains("ready")).await;
+    assert!(!before.contains("row 100"), "{before}");
+    tmux.types("draft");
+    tmux.sees("> draft").await;
+    tmux.key("C-t");
+    tmux.sees("q: back").await;
+    for number in (100..=190).rev().step_by(15) {
+        tmux.until("an earlier page", |_| {
+            tmux.key("Up");
+            tmux.all().contains(&format!("    row {number}\n"))
+        })
+        .await;
+    }
+    tmux.key("g");
+    tmux.sees("> begin").await;
+    tmux.tmux(&["resize-window", "-x", "60", "-y", "20"]);
+    tmux.sees("of 2").await;
+    tmux.key("Escape");
+    let after = tmux.until("the chat", |all| all.contains("> draft") && !all.contains("q: back")).await;
+    assert!(!after.contains("row 100"), "{after}");
+    assert_eq!(after.matches("> draft").count(), 1, "{after}");
+    assert_eq!(after.matches("> begin").count(), 1, "{after}");
+    tmux.key("Enter");
+    tmux.sees("more").await;
+}
+
+#[tokio::test]
+async fn the_last_reply_is_copied_and_the_menu_has_every_command() {
+    let place = Place::new();
+    let server = serve([txt("the *reply*")]).await;
+    let url = server.base_url();
+    let args = ["chat", "begin", "--thread", "t", "--base-url", &url, "--model", "m"];
+    let Some(tmux) = Tmux::start(&place, 80, &args) else { return };
+    tmux.until("the end", |all| all.contains("the reply") && all.contains("ready")).await;
+    tmux.types("/cop");
+    tmux.sees("copy the last reply").await;
+    tmux.key("Tab");
+    tmux.key("Enter");
+    tmux.sees("sent 11 characters to the clipboard").await;
+    tmux.until("the buffer", |_| tmux.tmux(&["show-buffer"]) == "the *reply*").await;
+    tmux.says("/help");
+    let help = tmux.sees("/quit").await;
+    for command in ["/tools", "/state", "/diff", "/replay", "/graph", "/memory", "/copy", "/export"] {
+        assert!(help.contains(&format!("{command} ")), "{command}: {help}");
+    }
+}
+
+#[tokio::test]
 async fn after_a_kill_in_a_tool_nothing_runs_twice() {
     let place = Place::new();
     let slow = call("c1", "shell", r#"{"command":"echo ran >> runs; sleep 1000"}"#);
@@ -326,4 +421,59 @@ async fn after_a_kill_in_a_tool_nothing_runs_twice() {
     tmux.says("/continue");
     tmux.sees("it is done").await;
     assert_eq!(fs::read_to_string(runs).unwrap(), "ran\n");
+}
+
+/// Types this number of turns. `just chat-turns` does 3,000.
+#[tokio::test]
+async fn many_turns_leave_the_memory_flat_and_no_stale_line() {
+    let turns: usize = match std::env::var("SUPERSTEP_CHAT_TURNS") {
+        Ok(turns) => turns.parse().unwrap(),
+        Err(_) => 30,
+    };
+    let place = Place::new();
+    let args = ["chat", "--thread", "t", "--model", "offline", "--no-memory"];
+    let Some(tmux) = Tmux::start(&place, 80, &args) else { return };
+    tmux.sees("ready").await;
+    let kilobytes = || {
+        let id = tmux.tmux(&["display-message", "-p", "#{pane_pid}"]);
+        let shown = Command::new("ps").args(["-o", "rss=", "-p", id.trim()]).output().unwrap();
+        String::from_utf8(shown.stdout).unwrap().trim().parse::<u64>().unwrap()
+    };
+    let mut at_third = 0;
+    for turn in 1..=turns {
+        tmux.says(&format!("{turn} + {turn}"));
+        let reply = format!("{turn} + {turn} = {}\n", 2 * turn);
+        let ended = async {
+            loop {
+                // The screen only: the whole history would be read again for each turn.
+                let screen = tmux.tmux(&["capture-pane", "-p", "-J"]);
+                if screen.contains(&reply) && screen.contains("ready · ") {
+                    break;
+                }
+                sleep(Duration::from_millis(15)).await;
+            }
+        };
+        timeout(LIMIT, ended).await.unwrap_or_else(|_| panic!("turn {turn}: {}", tmux.all()));
+        if turn % 10 == 5 {
+            let columns = if turn % 20 == 5 { "60" } else { "110" };
+            tmux.tmux(&["resize-window", "-x", columns, "-y", "30"]);
+        }
+        if turn == turns / 3 {
+            at_third = kilobytes();
+        }
+    }
+    let grown = kilobytes().saturating_sub(at_third);
+    println!("{turns} turns: {at_third} kB after a third of them, and {grown} kB more at the end");
+    // A turn has its messages, and the allocator takes some megabytes at a time.
+    assert!(grown < 16_000 + turns as u64 * 8, "{grown} kB");
+    let all = tmux.until("the last turn", |all| all.contains(" · ask · t #")).await;
+    let prompts: Vec<_> = all.lines().filter_map(|line| line.strip_prefix("> ")).collect();
+    let mut wanted: Vec<_> = (1..=turns).map(|turn| format!("{turn} + {turn}")).collect();
+    wanted.push(String::new());
+    // The history of the terminal has the newest lines.
+    let lost = wanted.len().saturating_sub(prompts.len());
+    assert!(turns > 1_000 || lost == 0, "{all}");
+    let prompts: Vec<_> = prompts.iter().map(|prompt| prompt.trim()).collect();
+    assert_eq!(prompts[1..], wanted[lost + 1..], "in order, and once");
+    assert_eq!(all.matches(" · ask · t").count(), 1, "the status is on the screen only");
 }

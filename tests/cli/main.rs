@@ -24,6 +24,7 @@ mod chat;
 mod cloned;
 #[cfg(unix)]
 mod commands;
+mod config;
 mod damaged_texts;
 mod db;
 mod doctor;

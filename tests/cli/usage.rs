@@ -29,7 +29,26 @@ async fn turns_are_summed_and_threads_found_by_their_first_words() {
     assert_eq!((&found[0]["thread"], &found[0]["model"]), (&json!("files"), &json!("offline")));
     assert_eq!(found[0]["title"], "Which file has the word teapot?");
     let none = place.run(&["threads", "--search", "kettle"]).await.ok().stdout;
-    assert_eq!(none, "no thread has this text in its name, title or model\n");
+    assert_eq!(none, "no thread is like this\n");
     let one = place.run(&["threads", "--limit", "1"]).await.ok().stdout;
+    for (flags, wanted) in [
+        (&["--status", "finished"][..], 2),
+        (&["--status", "stopped"], 0),
+        (&["--status", "waiting"], 0),
+        (&["--since", "1d"], 2),
+        (&["--since", "0s"], 0),
+    ] {
+        let found = place.run(&[&["threads", "--json"], flags].concat()).await.ok().lines();
+        assert_eq!(found.len(), wanted, "{flags:?}: {found:?}");
+    }
+    let db = place.database();
+    let elsewhere =
+        ["run", "1 + 1", "--thread", "more", "--model", "offline", "-q", "--db", db.to_str().unwrap()];
+    place.run(&elsewhere).await.ok();
+    let named = ["threads", "--db", db.to_str().unwrap()];
+    let listed = place.run(&named).await.ok().stdout;
+    let folder = place.work().canonicalize().unwrap();
+    assert!(listed.contains("FOLDER") && listed.contains(folder.to_str().unwrap()), "{listed}");
+    assert!(!place.run(&["threads"]).await.ok().stdout.contains("FOLDER"));
     assert!(one.contains("TITLE") && one.contains("teapot") && !one.contains("sums"), "{one}");
 }

@@ -12,6 +12,8 @@
 //!    │
 //! chat        the chat in the terminal
 //!    │
+//! inspect     threads, tools and memories as text
+//!    │
 //! session     a run in the terminal: run loop, questions, signals
 //!    │
 //! acp         sessions behind the protocol of editors
@@ -38,6 +40,7 @@ mod args;
 mod chat;
 mod commands;
 mod graphs;
+mod inspect;
 mod output;
 mod program;
 mod session;

@@ -21,6 +21,7 @@ use superstep::{
     },
     state::Merge,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     KEY,
@@ -334,13 +335,18 @@ async fn images_and_files_of_the_user_are_sent_or_described() {
             }
         }
     }
-    // A model that takes no images.
-    let wire = WIRES[0];
-    let Some(server) = wire.serve(vec![wire.says("ok")]) else { return };
-    let run = Run::new(wire.model(&server, "m"), |agent| agent);
+    // A model that takes no images, behind one that does.
+    let (main, wire) = (ANTHROPIC, WIRES[0]);
+    let (Some(first), Some(server)) = (main.serve(vec![main.spent()]), wire.serve(vec![wire.says("ok")]))
+    else {
+        return;
+    };
+    let spare = wire.model(&server, "m2");
+    let run = Run::new(main.model(&first, "m"), |agent| agent.fallback(spare));
     let question = Message::user("What is it?").with_media([Media::new("image/png", PNG).unwrap()]);
     run.agent.thread("t").run(AgentState::update().messages([question])).await.unwrap();
     let body = server.accepted()[0].body.to_string();
+    assert!(first.log()[0].body.to_string().contains(PNG));
     assert!(body.contains("What is it?\\n[image: image/png, 8 bytes]") && !body.contains(PNG), "{body}");
 }
 
@@ -392,5 +398,128 @@ async fn an_answer_may_break_off_at_any_moment() {
         let log = server.accepted();
         let counts = opaque(&log);
         assert!(counts.chunks(4).all(|turn| turn == [0, 0, 1, 2]), "{wire:?} {counts:?}");
+    }
+}
+
+/// Returns an agent that stores what a cancelled answer has said.
+fn keeping(agent: AgentBuilder) -> AgentBuilder {
+    let config = agent.current_config();
+    agent.config(ReactConfig { keep_interrupted: true, ..config })
+}
+
+#[tokio::test]
+async fn an_answer_may_be_cancelled_at_any_moment() {
+    for wire in WIRES {
+        let text = json!({"text": "Let me add a few numbers."});
+        let parts = [json!({wire.2: "Hm, well"}), text, wire.call("add", "1")];
+        let mut slow = wire.answer(parts);
+        slow["gap"] = json!(0.03);
+        const MOMENTS: usize = 6;
+        let turn = [slow, wire.adds("2"), wire.says("ok")];
+        let Some(server) = wire.serve(vec![turn; MOMENTS].concat()) else { return };
+        let run = Run::new(wire.model(&server, "m"), keeping);
+        for moment in 0..MOMENTS {
+            let thread = run.agent.thread(format!("t{moment}"));
+            let token = CancellationToken::new();
+            let mut turn = thread.cancel(token.clone()).ask_stream("go");
+            let mut tokens = 0;
+            while let Some(event) = turn.next().await {
+                tokens += usize::from(event.name() == "llm_token");
+                if tokens > moment {
+                    token.cancel();
+                }
+            }
+            assert_eq!(turn.reply().await.unwrap().outcome, AgentOutcome::Cancelled, "{wire:?} {moment}");
+            run.ask(&format!("t{moment}"), "go on").await;
+        }
+        assert_eq!(*run.calls.lock().unwrap(), vec!["add 2"; MOMENTS], "{wire:?}");
+        let log = server.log();
+        assert_eq!(log.len(), 3 * MOMENTS, "{wire:?}");
+        for line in &log {
+            assert!(line.error.is_none(), "{wire:?} {:?}\n{}", line.error, line.body);
+        }
+        opaque(&log);
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_ends_without_an_answer_is_followed_by_another() {
+    for wire in WIRES {
+        let nothing = wire.answer([json!({wire.2: "Hm"})]);
+        let mut withheld = wire.says("We");
+        let (name, reason) = match wire.0 {
+            "anthropic" => ("stop", "refusal"),
+            "responses" => ("reason", "content_filter"),
+            "gemini" => ("finish", "SAFETY"),
+            _ => ("finish", "content_filter"),
+        };
+        withheld[name] = reason.into();
+        if wire.0 == "responses" {
+            withheld["end"] = "incomplete".into();
+        }
+        for (last, outcomes) in [
+            (nothing, [AgentOutcome::Completed, AgentOutcome::Empty]),
+            (withheld, [AgentOutcome::ContentFilter, AgentOutcome::Refused]),
+        ] {
+            let answers = vec![wire.adds("1"), last, wire.adds("2"), wire.says("ok")];
+            let Some(server) = wire.serve(answers) else { return };
+            let run = Run::new(wire.model(&server, "m"), |agent| agent);
+            let first = run.agent.thread("t").ask("go").await.unwrap();
+            assert!(outcomes.contains(&first.outcome), "{wire:?} {first:?}");
+            assert_eq!(run.ask("t", "go on").await.text, "ok", "{wire:?}");
+            let counts = opaque(&server.accepted());
+            assert!(counts[2] >= 1 && counts[3] == counts[2] + 1, "{wire:?} {counts:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn reasoning_that_was_refused_stays_out_in_another_process_and_in_a_fork() {
+    for wire in &WIRES[1..] {
+        let error = match wire.0 {
+            "anthropic" => {
+                json!({"type": "error", "error": {"type": "invalid_request_error", "message": "messages.1.content.0: Invalid `signature` in `thinking` block"}})
+            }
+            "gemini" => {
+                json!({"error": {"code": 400, "message": "Corrupted thought signature.", "status": "INVALID_ARGUMENT"}})
+            }
+            _ => {
+                json!({"error": {"code": "invalid_encrypted_content", "message": "The encrypted content gAAA...AA== could not be verified."}})
+            }
+        };
+        let refused = json!({"http": 400, "body": error});
+        let next = [wire.adds("3"), wire.says("ok")];
+        let answers = [&[wire.adds("1"), refused, wire.adds("2"), wire.says("2")][..], &next, &next].concat();
+        let Some(server) = wire.serve(answers) else { return };
+        let run = Run::new(wire.model(&server, "m"), |agent| agent);
+        run.ask("t", "go").await;
+        run.store.copy(&"t".into(), &"fork".into()).await.unwrap();
+        let other = Run::new(wire.model(&server, "m"), |agent| agent.checkpointer(run.store.clone()));
+        other.ask("t", "go on").await;
+        other.ask("fork", "go on").await;
+        assert_eq!(opaque(&server.log()), [0, 1, 0, 1, 2, 3, 2, 3], "{wire:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_during_a_round_follows_its_results() {
+    for wire in WIRES {
+        let both = wire.answer([json!({wire.2: "Hm"}), wire.call("slow", "1")]);
+        let Some(server) = wire.serve(vec![both, wire.adds("2"), wire.says("ok"), wire.says("and")]) else {
+            return;
+        };
+        let run = Run::new(wire.model(&server, "m"), |agent| agent);
+        let mut turn = run.agent.thread("t").ask_stream("go");
+        let mut is_said = false;
+        while let Some(event) = turn.next().await {
+            if event.name() == "tool_start" && !std::mem::replace(&mut is_said, true) {
+                run.agent.thread("t").steer("Hurry.").await.unwrap();
+            }
+        }
+        assert_eq!(turn.reply().await.unwrap().text, "ok", "{wire:?}");
+        run.ask("t", "go on").await;
+        let log = server.accepted();
+        assert!(log[1].body.to_string().contains("Hurry."), "{wire:?}");
+        assert_eq!(opaque(&log), [0, 1, 2, 3], "{wire:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use superstep_graph::Cx;
 use superstep_llm::{
-    Message, Request, Role,
+    Message, Request,
     media::{Accepts, Media},
     toolset::ToolSpecs,
 };
@@ -87,19 +87,7 @@ fn all_hints<'a>(deps: &AgentDeps, state: &'a AgentState, call: &'a NextCall<'_>
 
 /// Removes media that the model does not accept, or that exceed the request's limit.
 fn fit_media(conversation: &mut [Message], accepts: Accepts, config: &MediaConfig) {
-    let is_left_out = |media: &Media| !accepts.takes(media.mime);
-    for message in &mut *conversation {
-        if message.media.iter().any(is_left_out) {
-            let message = message.to_mut();
-            if message.role == Role::User {
-                // A result describes its media itself.
-                for media in message.media.iter().filter(|media| is_left_out(media)) {
-                    message.content += &format!("\n{media}");
-                }
-            }
-            message.media.retain(|media| !is_left_out(media));
-        }
-    }
+    conversation.iter_mut().for_each(|message| message.fit_media(accepts));
     let sizes: Vec<usize> =
         conversation.iter().flat_map(|message| &message.media).map(Media::bytes).collect();
     let mut left_out = config.of_request(&sizes).start;

@@ -256,6 +256,16 @@ Examples:
     /// Draw the agent's graph, or a thread's path through it.
     #[command(visible_alias = "graph")]
     Draw(DrawArgs),
+    /// Show the settings of a new thread, each with its source: a flag, the environment, a file, or a default.
+    #[command(after_help = "\
+`superstep.toml` in the folder and in your configuration folder, $XDG_CONFIG_HOME/superstep or ~/.config/superstep, have the \
+entries of `--config`. That of a folder counts once you have confirmed it; a changed file is to be confirmed again.
+
+Examples:
+  superstep config
+  superstep config --trust
+  superstep config --json")]
+    Config(ConfigArgs),
     /// Check what a turn needs: folder, database, model, MCP servers; exit with 1 if something is missing.
     #[command(after_help = "\
 The list of models is requested from the server of the model; no tokens are spent.
@@ -309,6 +319,21 @@ Examples:
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ConfigArgs {
+    /// Confirm `superstep.toml` of the folder, as it is now.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) trust: bool,
+    /// Print JSON: one object per line.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The folder [default: the current one].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
 }
 
 #[derive(Args, Debug)]

@@ -128,11 +128,30 @@ pub(crate) struct ThreadsArgs<L: Args> {
     /// List only threads with this text in their name, title or model.
     #[arg(long, value_name = "TEXT", conflicts_with = "check")]
     pub(crate) search: Option<String>,
+    /// List only threads of this status.
+    #[arg(long, value_enum, value_name = "STATUS", conflicts_with = "check")]
+    pub(crate) status: Option<StatusFilter>,
+    /// List only threads that changed in this time, such as `7d`.
+    #[arg(long, value_name = "DURATION", conflicts_with = "check", value_parser = age)]
+    pub(crate) since: Option<Duration>,
     /// Maximum number of threads.
     #[arg(long, value_name = "N", conflicts_with = "check")]
     pub(crate) limit: Option<usize>,
     #[command(flatten)]
     pub(crate) database: DatabaseArgs<L>,
+}
+
+/// The status of threads to list.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatusFilter {
+    /// Nothing is left to do.
+    Finished,
+    /// A call or a question waits for the user.
+    Waiting,
+    /// A turn was stopped, and can be resumed.
+    Stopped,
+    /// The thread cannot be read or resumed here.
+    Failed,
 }
 
 /// The checkpoints to retain: one of these.

@@ -32,6 +32,7 @@ use crate::{
         conversation::{Conversation, Done},
         keys::Keys,
         layout::layout,
+        pager::Pager,
         plain::UNFINISHED,
         screen::Screen,
         view::View,
@@ -74,10 +75,15 @@ pub(crate) async fn app(chat: Conversation, first: Option<String>) -> Result<Exi
         screen: Screen::new(BufWriter::new(io::stdout()), has_colours),
         keys: Keys::start(),
         size: (0, 0),
+        pager: None,
         draft: None,
         is_drawn: false,
     };
     let ended = app.run(first).await;
+    if app.pager.take().is_some() {
+        // What is below cannot be shown if this fails.
+        let _ = app.screen.end_page();
+    }
     let cleared = app.screen.leave();
     drop(raw);
     let App { chat, .. } = app;
@@ -121,6 +127,8 @@ struct App {
     keys: Keys,
     /// The columns and rows of the terminal.
     size: (u16, u16),
+    /// The whole conversation, while it is shown.
+    pager: Option<Pager>,
     /// The draft while a question is open.
     draft: Option<String>,
     is_drawn: bool,
@@ -161,6 +169,7 @@ impl App {
                 Next::Frame => {}
                 // The terminal is gone.
                 Next::Key(None) => return Ok(Ok(Exit::Interrupted)),
+                Next::Key(Some(Event::Paste(_))) if self.pager.is_some() => {}
                 Next::Key(Some(Event::Paste(text))) => self.composer.paste(&text),
                 Next::Key(Some(Event::Key(key))) if key.kind != KeyEventKind::Release => {
                     match self.key(key).await {
@@ -192,6 +201,11 @@ impl App {
 
     fn draw(&mut self) -> io::Result<()> {
         let size = terminal::size().unwrap_or(self.size);
+        if let Some(pager) = &mut self.pager {
+            self.is_drawn = true;
+            pager.resize((usize::from(size.0), usize::from(size.1)));
+            return self.screen.page(&pager.rows());
+        }
         if size != self.size {
             if size.0 != self.size.0 {
                 self.screen.resized(usize::from(size.0))?;
@@ -210,6 +224,8 @@ impl App {
         let session = &self.chat.session;
         self.events = session.subscribe(Since::Now);
         self.view = View::new(self.view.width, printable(session.thread().as_str()), session.settings());
+        self.view.folder = session.location().cwd().to_owned();
+        self.view.checkpoint = session.head().await?.and_then(|head| head.checkpoint);
         let stored = session.transcript().await?;
         for event in &stored {
             if let SessionEvent::Message(message) = event
@@ -255,8 +271,16 @@ impl App {
 
     /// Does what a key says. Returns whether the chat ends.
     async fn key(&mut self, key: KeyEvent) -> io::Result<bool> {
+        if let Some(pager) = &mut self.pager {
+            if pager.key(key) {
+                self.pager = None;
+                self.screen.end_page()?;
+            }
+            return Ok(false);
+        }
         match self.composer.key(key) {
             Action::Edited => {}
+            Action::Transcript => self.page().await?,
             Action::Quit => return Ok(true),
             Action::Cancel => self.cancel(),
             Action::Interrupt if self.chat.session.is_running() => self.cancel(),
@@ -270,6 +294,18 @@ impl App {
             Action::Queue(text) => self.queue(text),
         }
         Ok(false)
+    }
+
+    /// Shows the whole conversation, as far as it is stored.
+    async fn page(&mut self) -> io::Result<()> {
+        match self.chat.session.transcript().await {
+            Ok(stored) => {
+                self.screen.begin_page()?;
+                self.pager = Some(Pager::new(stored, (usize::from(self.size.0), usize::from(self.size.1))));
+            }
+            Err(error) => self.failed(&error),
+        }
+        Ok(())
     }
 
     /// Cancels the turn. One that waits for an answer ends, and still waits.
@@ -294,6 +330,8 @@ impl App {
                     self.view.dim(&text);
                     self.view.dim("");
                 }
+                Ok(Done::Lines(lines)) => self.view.lines(&lines),
+                Ok(Done::Copies) => self.copy(),
                 Ok(Done::Moved) => {
                     if let Err(error) = self.opened().await {
                         self.failed(&error);
@@ -318,6 +356,20 @@ impl App {
     fn queue(&mut self, text: String) {
         if let Err(error) = self.chat.session.prompt(Prompt::new(text), OnBusy::Queue) {
             self.failed(&error);
+        }
+    }
+
+    /// Copies the last reply.
+    fn copy(&mut self) {
+        if self.view.reply.is_empty() {
+            return self.view.error("the thread has no reply yet");
+        }
+        match self.screen.copy(&self.view.reply) {
+            Ok(()) => {
+                let length = count(self.view.reply.chars().count(), "character");
+                self.view.dim(&format!("sent {length} to the clipboard of the terminal"));
+            }
+            Err(error) => self.view.error(&error.to_string()),
         }
     }
 

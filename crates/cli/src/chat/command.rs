@@ -6,18 +6,26 @@ use superstep::CheckpointId;
 use superstep_session::live::{Mode, TurnId};
 
 /// The commands with their arguments and descriptions, as `/help` and the menu list them.
-pub(super) const COMMANDS: [(&str, &str, &str); 12] = [
+pub(super) const COMMANDS: [(&str, &str, &str); 20] = [
     ("/help", "", "the commands and keys"),
     ("/new", "", "a new thread"),
     ("/threads", "[THREAD]", "the threads of the folder, or open one"),
     ("/history", "", "the turns of the thread, each with its checkpoint"),
+    ("/state", "[CHANNEL]", "the state of the thread, or the value of a channel"),
+    ("/diff", "[N]", "the changes of the state since the last turn, or since a checkpoint"),
     ("/fork", "[N]", "a copy of the thread, at a checkpoint; this one stays"),
     ("/continue", "", "continue the unfinished turn"),
     ("/undo", "", "restore the files that the last turn changed"),
     ("/mode", "[NAME]", "ask, accept-edits, read-only or auto"),
     ("/model", "[NAME]", "the model of the next turn"),
     ("/queue", "[N]", "the queued messages, or remove one"),
+    ("/tools", "", "the tools of the agent"),
+    ("/memory", "[TEXT]", "the entries of the long-term memory, or those about a text"),
+    ("/graph", "", "the graph, with the path of the thread"),
+    ("/replay", "", "replay the thread from its recorded inputs"),
     ("/usage", "", "the tokens, messages and settings of the thread"),
+    ("/copy", "", "copy the last reply to the clipboard"),
+    ("/export", "[FILE]", "write the thread to a file"),
     ("/quit", "", "end the chat"),
 ];
 
@@ -35,6 +43,14 @@ pub(super) enum Command {
     Model(Option<String>),
     Queue(Option<TurnId>),
     Usage,
+    State(Option<String>),
+    Diff(Option<CheckpointId>),
+    Tools,
+    Memory(Option<String>),
+    Graph,
+    Replay,
+    Copy,
+    Export(Option<String>),
     Quit,
 }
 
@@ -70,6 +86,14 @@ impl Command {
             "/model" => Ok(Self::Model(rest.map(str::to_owned))),
             "/queue" => number().map(Self::Queue),
             "/usage" => alone(Self::Usage),
+            "/state" => Ok(Self::State(rest.map(str::to_owned))),
+            "/diff" => number().map(|at| Self::Diff(at.map(CheckpointId))),
+            "/tools" => alone(Self::Tools),
+            "/memory" => Ok(Self::Memory(rest.map(str::to_owned))),
+            "/graph" => alone(Self::Graph),
+            "/replay" => alone(Self::Replay),
+            "/copy" => alone(Self::Copy),
+            "/export" => Ok(Self::Export(rest.map(str::to_owned))),
             "/quit" | "/exit" => alone(Self::Quit),
             _ => Err(format!("there is no command {name}; `/help` lists them")),
         })
@@ -91,6 +115,7 @@ Esc                 cancel the turn
 Ctrl-C              clear the draft, then cancel the turn, then end
 Up, Down            earlier messages; Ctrl-R searches them
 Alt-Up              take the last queued message back
+Ctrl-T              the whole conversation with all results of tools
 Ctrl-G              edit the draft in $EDITOR
 @                   complete the path of a file",
     );

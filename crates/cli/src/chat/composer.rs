@@ -34,6 +34,8 @@ pub(super) enum Action {
     Quit,
     /// Ctrl-G: the draft is to be edited in `$EDITOR`.
     Edit,
+    /// Ctrl-T: the whole conversation is to be shown.
+    Transcript,
     /// Alt-Up: the last queued message is to be the draft.
     TakeBack,
 }
@@ -164,6 +166,7 @@ impl Composer {
             }
             KeyCode::Char('d') if ctrl && self.area.is_empty() => Action::Quit,
             KeyCode::Char('g') if ctrl => Action::Edit,
+            KeyCode::Char('t') if ctrl => Action::Transcript,
             KeyCode::Char('r') if ctrl => {
                 self.search = Some(Search { query: String::new(), found: None, draft: self.draft() });
                 Action::Edited
@@ -328,6 +331,7 @@ mod tests {
         assert_eq!(press(&mut it, KeyCode::Char('c'), KeyModifiers::CONTROL), Action::Interrupt);
         assert_eq!(press(&mut it, KeyCode::Char('d'), KeyModifiers::CONTROL), Action::Quit);
         assert_eq!(press(&mut it, KeyCode::Esc, KeyModifiers::NONE), Action::Cancel);
+        assert_eq!(press(&mut it, KeyCode::Char('t'), KeyModifiers::CONTROL), Action::Transcript);
     }
 
     #[test]

@@ -2,23 +2,48 @@
 //!
 //! Start at [`Conversation`].
 
-use std::path::PathBuf;
+use std::{cell::RefCell, path::PathBuf, sync::Arc};
 
-use superstep::{CheckpointId, History, ThreadId, checkpoint::Source, llm::Role, memory::Dreams};
+use anstyle::Style;
+use superstep::{
+    CheckpointId, Checkpointer, History, ThreadId,
+    checkpoint::{Source, text::FILE_END},
+    erased::values,
+    llm::Role,
+    memory::Dreams,
+};
 use superstep_session::{
+    config::{
+        notes::Note,
+        settings::Given,
+        tools::{MEMORY, SERVER},
+    },
     error::{ErrorKind, SessionError},
     live::{Change, Mode, NewSession, Queued, Session, Sessions},
-    text::{brief, count, printable_line},
-    turn::stored_graph::graph,
+    suggest::closest,
+    text::{brief, count, printable, printable_line},
+    turn::{stored_graph::graph, tools::is_chosen},
 };
 
 use crate::{
     chat::command::{Command, help},
+    graphs::agent_graphs::agent_graphs,
+    inspect::{
+        differences::{ComparedState, differences, readable},
+        drawing, memory,
+        report::{accepting, text_of},
+        state, text_file,
+        tools::{self, listed},
+        turns::Turns,
+    },
     output::table::local_time,
 };
 
 /// Maximum number of threads and turns in a list.
 const MAX_LISTED: usize = 20;
+
+/// Maximum number of lines of a value.
+const MAX_LINES: usize = 200;
 
 /// Maximum number of characters of a message in a list.
 const MAX_TITLE: usize = 50;
@@ -46,6 +71,10 @@ pub(crate) struct Conversation {
 pub(super) enum Done {
     /// A text to show.
     Said(String),
+    /// Lines to show, which are not escaped.
+    Lines(Vec<(Style, String)>),
+    /// The last reply is copied.
+    Copies,
     /// The conversation has another thread now.
     Moved,
     /// The unfinished turn continues.
@@ -107,6 +136,14 @@ impl Conversation {
             Command::Usage => said(self.usage().await?),
             Command::History => said(self.history().await?),
             Command::Undo => said(self.undo().await?),
+            Command::State(channel) => said(printable(&self.state(channel).await?)),
+            Command::Diff(from) => Ok(Done::Lines(self.diff(from).await?)),
+            Command::Tools => said(printable(&self.tools().await?)),
+            Command::Memory(query) => said(printable(&self.memory(query).await?)),
+            Command::Graph => said(printable(&self.graph().await?)),
+            Command::Replay => said(printable(&self.replay().await?)),
+            Command::Copy => Ok(Done::Copies),
+            Command::Export(file) => said(self.export(file).await?),
             Command::Threads(None) => said(self.threads().await?),
             Command::Mode(None) => said(modes(self.session.settings().mode)),
             Command::Mode(Some(mode)) => {
@@ -228,6 +265,117 @@ impl Conversation {
         })
     }
 
+    /// Opens the database to read the thread.
+    async fn stored(&self) -> Result<Arc<dyn Checkpointer>, SessionError> {
+        let thread = self.session.thread();
+        let store = self.session.location().find()?;
+        match store {
+            Some(store) if store.is_stored(thread).await? => Ok(store),
+            _ => Err(SessionError::new(ErrorKind::Thread, "the thread has no turn yet")),
+        }
+    }
+
+    async fn state(&self, channel: Option<String>) -> Result<String, SessionError> {
+        let (store, thread) = (self.stored().await?, self.session.thread());
+        let snapshot = state::load(store, thread, None).await?;
+        let values = values(&snapshot.values)?;
+        let names: Vec<&str> = values.keys().map(String::as_str).collect();
+        let Some(channel) = channel else {
+            let position = snapshot.checkpoint.as_ref().map(|meta| state::position(thread, meta, &snapshot));
+            let channels = wrapped(&names);
+            return Ok(format!("{}channels    {channels}", position.unwrap_or_default()));
+        };
+        let Some(value) = values.get(&channel) else {
+            let near = closest(&channel, &names).map(|near| format!("; did you mean `{near}`?"));
+            let near = near.unwrap_or_else(|| "; `/state` lists them".to_owned());
+            return Err(SessionError::usage(format!("the state has no channel `{channel}`{near}")));
+        };
+        Ok(shortened(&readable(value), &self.session.command("state", &[thread.as_str(), "--json"])))
+    }
+
+    /// Returns the changes since a checkpoint, or since the last turn began.
+    async fn diff(&self, from: Option<CheckpointId>) -> Result<Vec<(Style, String)>, SessionError> {
+        let (store, thread) = (self.stored().await?, self.session.thread());
+        let from = match from {
+            Some(from) => Some(from),
+            None => match self.session.last_turn().await? {
+                Some(begin) => store.load(thread, Some(begin)).await?.and_then(|loaded| loaded.meta.parent),
+                None => None,
+            },
+        };
+        let Some(from) = from else {
+            let all = "this is the first turn, so that everything is new: `/state` shows it";
+            return Ok(vec![(Style::new(), all.to_owned())]);
+        };
+        let (location, graphs) = (self.session.location(), agent_graphs(self.sessions.program())?);
+        let before = ComparedState::load(location, &graphs, thread.as_str(), Some(from)).await?;
+        let now = ComparedState::load(location, &graphs, thread.as_str(), None).await?;
+        Ok(differences(&before, &now))
+    }
+
+    async fn tools(&self) -> Result<String, SessionError> {
+        let configuration = self.session.configuration().await?;
+        let servers = self.session.servers();
+        let mut tools = listed(self.session.location().cwd(), &configuration, &servers)?;
+        let is_own = |group: &str| group != MEMORY && !group.starts_with(SERVER);
+        tools.retain(|tool| !is_own(&tool.group) || is_chosen(&tool.tool.spec().name, &configuration));
+        let names = configuration.mcp.keys().filter(|name| !servers.iter().any(|it| it.name() == **name));
+        let names: Vec<_> = names.map(|name| printable_line(name)).collect();
+        let note = match names.is_empty() {
+            true => String::new(),
+            false => format!("the next turn starts the MCP servers {}\n", names.join(", ")),
+        };
+        Ok(tools::table(&tools) + &note)
+    }
+
+    async fn memory(&self, query: Option<String>) -> Result<String, SessionError> {
+        let Some((memory, user)) = self.session.memory().await? else {
+            return Ok("the thread has no long-term memory".to_owned());
+        };
+        let memory = memory.open_read_only(self.session.location().cwd())?;
+        let entries = match query {
+            None => memory.list(&user, MAX_LISTED).await,
+            Some(query) => memory.search(&query, &user, MAX_LISTED).await,
+        };
+        Ok(memory::table(&entries.map_err(|error| SessionError::caused(ErrorKind::Database, &error))?))
+    }
+
+    async fn graph(&self) -> Result<String, SessionError> {
+        let (store, location) = (self.stored().await?, self.session.location());
+        let graphs = agent_graphs(self.sessions.program())?;
+        let found = graphs.find_in(location, store, self.session.thread(), None).await?;
+        Ok(drawing::of_thread(location, found).await?.text())
+    }
+
+    async fn replay(&self) -> Result<String, SessionError> {
+        self.refuse_while_running()?;
+        let (store, location) = (self.stored().await?, self.session.location());
+        let notes = RefCell::new(String::new());
+        let show =
+            |new: Vec<Note>| new.iter().for_each(|note| *notes.borrow_mut() += &format!("{}\n", note.text));
+        let turns = Turns {
+            location,
+            given: &Given::default(),
+            from: None,
+            to: None,
+            live_model: false,
+            live_tools: false,
+            current_tools: false,
+            servers: Arc::default(),
+            show: &show,
+        };
+        let thread = self.session.thread();
+        let (replayed, _) = turns.run(store, thread).await?;
+        Ok(notes.take() + &text_of(&replayed, &accepting(location, None, thread.as_str())))
+    }
+
+    async fn export(&self, file: Option<String>) -> Result<String, SessionError> {
+        let (store, thread) = (self.stored().await?, self.session.thread());
+        let file = file.unwrap_or_else(|| format!("{}{FILE_END}", thread.as_str().replace(['/', '\\'], "-")));
+        text_file::write(&*store, thread, &self.session.location().cwd().join(&file)).await?;
+        Ok(format!("the thread is in {}", printable_line(&file)))
+    }
+
     async fn usage(&self) -> Result<String, SessionError> {
         let settings = self.session.settings();
         let model = match settings.model {
@@ -261,6 +409,22 @@ impl Conversation {
         let names = store.names().await.unwrap_or_default();
         names.iter().filter(|name| *name != self.session.thread() && !Dreams::is_thread(name)).count()
     }
+}
+
+/// Returns names in rows, behind a column of twelve characters.
+fn wrapped(names: &[&str]) -> String {
+    let rows = names.chunks(4).map(|row| row.join(", "));
+    rows.collect::<Vec<_>>().join(",\n            ")
+}
+
+/// Returns the first lines of a text. `all` is the command that prints all of it.
+fn shortened(text: &str, all: &str) -> String {
+    let lines = text.lines().count();
+    if lines <= MAX_LINES {
+        return text.trim_end().to_owned();
+    }
+    let first: Vec<_> = text.lines().take(MAX_LINES).collect();
+    format!("{}\n… {} more; all of it: {all}", first.join("\n"), count(lines - MAX_LINES, "line"))
 }
 
 fn modes(present: Mode) -> String {

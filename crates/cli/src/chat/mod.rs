@@ -13,6 +13,7 @@ mod keys;
 mod layout;
 mod markdown;
 mod menu;
+mod pager;
 mod plain;
 mod question;
 mod screen;

@@ -74,6 +74,11 @@ async fn prompts(chat: &mut Conversation, first: Option<String>) -> Result<Exit,
                     print_note(&text);
                     Ok(Exit::Ok)
                 }
+                Ok(Done::Lines(lines)) => {
+                    lines.iter().for_each(|(_, line)| print_note(&printable_line(line)));
+                    Ok(Exit::Ok)
+                }
+                Ok(Done::Copies) => Err(SessionError::usage("`/copy` needs the chat on a terminal")),
                 Ok(Done::Moved) => announce(chat).await.map(|()| Exit::Ok),
                 Ok(Done::Continues) => turn(&chat.session, None).await,
                 Ok(Done::Quit) => return Ok(Exit::Ok),

@@ -5,17 +5,24 @@
 
 use std::io::{self, Write};
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use ratatui::{
     backend::IntoCrossterm as _,
     crossterm::{
-        cursor::{Hide, MoveDown, MoveToColumn, MoveUp, Show},
-        queue,
+        cursor::{Hide, MoveDown, MoveTo, MoveToColumn, MoveUp, Show},
+        execute, queue,
         style::{Attribute, Print, SetAttribute, SetForegroundColor},
-        terminal::{BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate},
+        terminal::{
+            BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+            LeaveAlternateScreen,
+        },
     },
     style::{Color, Modifier, Style},
     text::Line,
 };
+
+/// Maximum number of copied bytes: the usual limit of terminals, without the growth by Base64.
+const MAX_COPIED: usize = 74_994 / 4 * 3;
 
 /// The terminal with a live part.
 pub(super) struct Screen<W> {
@@ -86,6 +93,41 @@ impl<W: Write> Screen<W> {
         queue!(self.out, Clear(ClearType::FromCursorDown), Show)?;
         (self.drawn, self.cursor) = (Vec::new(), (0, 0));
         self.out.flush()
+    }
+
+    /// Sends a text to the clipboard, as OSC 52, which works over ssh too.
+    ///
+    /// # Errors
+    /// The text is longer than terminals accept.
+    pub(super) fn copy(&mut self, text: &str) -> io::Result<()> {
+        if text.len() > MAX_COPIED {
+            let what = format!(
+                "a terminal copies at most {MAX_COPIED} bytes; `/export` writes the thread to a file"
+            );
+            return Err(io::Error::other(what));
+        }
+        write!(self.out, "\x1b]52;c;{}\x07", BASE64_STANDARD.encode(text))?;
+        self.out.flush()
+    }
+
+    /// Begins a screen of its own above the conversation, which stays as it is.
+    pub(super) fn begin_page(&mut self) -> io::Result<()> {
+        execute!(self.out, EnterAlternateScreen, Hide)
+    }
+
+    /// Shows rows on that screen, one for each of the terminal.
+    pub(super) fn page(&mut self, rows: &[Line<'_>]) -> io::Result<()> {
+        queue!(self.out, BeginSynchronizedUpdate)?;
+        for (at, row) in rows.iter().enumerate() {
+            queue!(self.out, MoveTo(0, narrow(at)))?;
+            self.line(row)?;
+        }
+        execute!(self.out, EndSynchronizedUpdate)
+    }
+
+    /// Returns to the conversation.
+    pub(super) fn end_page(&mut self) -> io::Result<()> {
+        execute!(self.out, LeaveAlternateScreen, Show)
     }
 
     /// Ends the live part, which stays, and leaves the cursor below it.
@@ -173,6 +215,15 @@ mod tests {
         assert_eq!(written(&mut screen), "^[1G^[3A^[J");
         screen.resized(20).unwrap();
         assert_eq!(written(&mut screen), "^[1G^[J", "the live part is gone");
+    }
+
+    #[test]
+    fn a_text_is_copied_if_terminals_accept_it() {
+        let mut screen = Screen::new(Vec::new(), true);
+        screen.copy("hi é").unwrap();
+        assert_eq!(written(&mut screen), "^]52;c;aGkgw6k=\u{7}");
+        assert!(screen.copy(&"x".repeat(MAX_COPIED + 1)).is_err());
+        assert_eq!(written(&mut screen), "");
     }
 
     #[test]

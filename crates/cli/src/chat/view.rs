@@ -2,13 +2,16 @@
 //!
 //! Start at [`View`].
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, path::PathBuf, time::Duration};
 
 use ratatui::{
     style::{Color, Style},
     text::{Line, Span},
 };
-use superstep::agent::{AgentOutcome, Approval};
+use superstep::{
+    CheckpointId,
+    agent::{AgentOutcome, Approval},
+};
 use superstep_session::{
     live::{
         AnsweredBy, CallStatus, CallView, Ended, Level, PlanItem, PlanStatus, Question, Queued, Said,
@@ -27,6 +30,9 @@ use crate::chat::{
 
 /// The rows of a text that stay live.
 pub(super) const LIVE_ROWS: usize = 6;
+
+/// Maximum number of characters of the running nodes in the status.
+const MAX_NODES: usize = 30;
 
 /// Maximum number of characters of a result in its row.
 const MAX_SHOWN: usize = 100;
@@ -54,8 +60,16 @@ pub(super) struct View {
     pub(super) usage: Option<UsageView>,
     pub(super) settings: SettingsView,
     pub(super) thread: String,
-    /// The last text of the model.
+    /// The newest checkpoint of the thread.
+    pub(super) checkpoint: Option<CheckpointId>,
+    /// The folder of the tools.
+    pub(super) folder: PathBuf,
+    /// Shows the reasoning of the model and the whole results of tools.
+    shows_all: bool,
+    /// The last text of the model in this turn.
     said: String,
+    /// The last text of the model.
+    pub(super) reply: String,
     /// The last line is not empty, and a text begins after an empty one.
     needs_gap: bool,
 }
@@ -65,6 +79,8 @@ pub(super) struct Turn {
     pub(super) began: Instant,
     pub(super) steps: u32,
     pub(super) doing: &'static str,
+    /// The nodes that run.
+    nodes: String,
 }
 
 /// A call that runs.
@@ -79,6 +95,16 @@ pub(super) struct Running {
 impl View {
     pub(super) fn new(width: usize, thread: String, settings: SettingsView) -> Self {
         Self { width, thread, settings, ..Self::default() }
+    }
+
+    /// Returns a stored conversation with everything that it has.
+    pub(super) fn whole(events: Vec<SessionEvent>, width: usize) -> Vec<Line<'static>> {
+        let mut view = Self { width: width.max(10), shows_all: true, ..Self::default() };
+        events.into_iter().for_each(|event| view.event(event));
+        view.end_stream();
+        let mut rows = view.take_finished();
+        rows.truncate(rows.iter().rposition(|row| row.width() > 0).map_or(0, |last| last + 1));
+        rows
     }
 
     /// Returns the lines that are finished since the last call.
@@ -100,6 +126,15 @@ impl View {
 
     pub(super) fn dim(&mut self, text: &str) {
         self.note(text, DIM);
+    }
+
+    /// Adds lines that are not escaped.
+    pub(super) fn lines(&mut self, lines: &[(anstyle::Style, String)]) {
+        self.end_stream();
+        for (style, line) in lines {
+            self.row(vec![Span::styled(printable_line(line), converted(*style))], "    ");
+        }
+        self.gap();
     }
 
     pub(super) fn error(&mut self, text: &str) {
@@ -138,7 +173,7 @@ impl View {
         let earlier = begins.len().saturating_sub(turns);
         let skip = begins.get(earlier).map_or(0, |(at, _)| *at);
         if earlier > 0 {
-            self.dim(&format!("{} earlier: /history", count(earlier, "turn")));
+            self.dim(&format!("{} earlier: Ctrl-T", count(earlier, "turn")));
         }
         for event in events.into_iter().skip(skip) {
             self.event(event);
@@ -150,7 +185,12 @@ impl View {
         match event {
             SessionEvent::TurnStarted { prompt, .. } => {
                 self.end_stream();
-                self.turn = Some(Turn { began: Instant::now(), steps: 0, doing: "calling the model" });
+                self.turn = Some(Turn {
+                    began: Instant::now(),
+                    steps: 0,
+                    doing: "calling the model",
+                    nodes: String::new(),
+                });
                 self.said.clear();
                 if let Some(prompt) = prompt {
                     self.user(&prompt);
@@ -187,6 +227,11 @@ impl View {
             SessionEvent::Message(message) => {
                 self.doing("working");
                 self.thought.clear();
+                if self.shows_all && !message.thought.is_empty() {
+                    self.gap();
+                    self.dim(&printable(&message.thought));
+                    self.gap();
+                }
                 if self.stream.is_none()
                     && self.said != message.text
                     && !message.text.is_empty()
@@ -198,7 +243,7 @@ impl View {
                     self.stream = Some(stream);
                 }
                 self.end_stream();
-                self.said = message.text;
+                self.says(message.text);
             }
             SessionEvent::Call(call) => self.call(call),
             SessionEvent::Output { key, chunk, .. } => {
@@ -233,9 +278,12 @@ impl View {
             }
             SessionEvent::Usage(usage) => self.usage = Some(usage),
             SessionEvent::Settings(settings) => self.settings = settings,
-            SessionEvent::Checkpoint(_) => {
+            SessionEvent::Checkpoint { id, next } => {
+                self.checkpoint = Some(id);
                 if let Some(turn) = &mut self.turn {
                     turn.steps += 1;
+                    let nodes: Vec<_> = next.iter().map(|node| printable_line(node.as_str())).collect();
+                    turn.nodes = brief(&nodes.join(", "), MAX_NODES);
                 }
             }
             SessionEvent::Discarded(nodes) => {
@@ -246,6 +294,13 @@ impl View {
             SessionEvent::TurnEnded(end) => self.end(end),
             _ => {}
         }
+    }
+
+    fn says(&mut self, text: String) {
+        if !text.is_empty() {
+            self.reply.clone_from(&text);
+        }
+        self.said = text;
     }
 
     fn user(&mut self, text: &str) {
@@ -294,6 +349,12 @@ impl View {
                 let title = Span::raw(call.title);
                 let about = Span::styled(format!("  {}", about.join(" · ")), DIM);
                 self.row(vec![Span::styled(sign, style), title, about], "    ");
+                if self.shows_all {
+                    for line in printable(&result).lines() {
+                        self.row(vec![Span::raw(format!("    {line}"))], "    ");
+                    }
+                    self.gap();
+                }
             }
         }
     }
@@ -303,11 +364,14 @@ impl View {
         self.end_stream();
         self.doing("waits for you");
         let Some(call) = self.asked.front().map(|question| question.waiting.clone()) else { return };
-        let (lines, hidden) = question(&call);
-        for (at, (line, style)) in lines.into_iter().enumerate() {
+        let (lines, hidden) = question(&call, &self.folder);
+        for (at, mut row) in lines.into_iter().enumerate() {
             // A command may have lines that look like those of the program.
-            let (indent, style) = if at == 0 { ("? ", style.bold()) } else { ("    ", style) };
-            self.row(vec![Span::styled(format!("{indent}{line}"), style)], "      ");
+            row.insert(0, Span::raw(if at == 0 { "? " } else { "    " }));
+            if at == 0 {
+                row.iter_mut().for_each(|span| span.style = span.style.bold());
+            }
+            self.row(row, "      ");
         }
         if let Some(hidden) = hidden {
             self.dim(&format!("[{hidden}; `v` shows all of it]"));
@@ -379,6 +443,7 @@ impl View {
             let mut stream = Stream::new("reply");
             stream.push(reply);
             self.finished.extend(stream.end(self.width));
+            self.says(reply.clone());
         }
         if let Some(problem) = problem(outcome, &state) {
             self.error(&printable(&problem));
@@ -405,7 +470,8 @@ impl View {
                 let spent = turn.began.elapsed();
                 // Four a second.
                 let frame = ['|', '/', '-', '\\'][usize::try_from(spent.as_millis() / 250 % 4).unwrap_or(0)];
-                parts.push(format!("{frame} {}", turn.doing));
+                let nodes = if turn.nodes.is_empty() { String::new() } else { format!(" ({})", turn.nodes) };
+                parts.push(format!("{frame} {}{nodes}", turn.doing));
                 parts.push(format!("{} s", spent.as_secs()));
                 parts.push(format!("step {}", turn.steps));
             }
@@ -419,9 +485,21 @@ impl View {
             parts.extend(usage.cost.filter(|cost| cost.0 > 0).map(|cost| cost.to_string()));
         }
         parts.push(self.settings.mode.to_string());
-        parts.push(self.thread.clone());
+        let at = self.checkpoint.map(|CheckpointId(id)| format!(" #{id}"));
+        parts.push(format!("{}{}", self.thread, at.unwrap_or_default()));
         parts.join(" · ")
     }
+}
+
+/// Converts a style of the output of commands.
+fn converted(style: anstyle::Style) -> Style {
+    use anstyle::{AnsiColor, Color::Ansi, Effects};
+    let colour = match style.get_fg_color() {
+        Some(Ansi(AnsiColor::Red)) => BAD,
+        Some(Ansi(AnsiColor::Green)) => GOOD,
+        _ => Style::new(),
+    };
+    if style.get_effects().contains(Effects::BOLD) { colour.bold() } else { colour }
 }
 
 /// Returns the last line of a text to which a piece is added.
@@ -583,7 +661,7 @@ mod tests {
         view.replay(events.collect(), 2);
         assert_eq!(
             lines(&mut view),
-            ["1 turn earlier: /history", "", "> b", "", "b!", "", "> c", "", "c!", ""]
+            ["1 turn earlier: Ctrl-T", "", "> b", "", "b!", "", "> c", "", "c!", ""]
         );
     }
 
@@ -604,6 +682,11 @@ mod tests {
             status.ends_with("calling the model · 0 s · step 0 · 3.1k/128k tokens · ask · t"),
             "{status}"
         );
+        let (id, next) = (CheckpointId(7), vec!["tools".into(), "x\u{1b}".into()]);
+        view.event(SessionEvent::Checkpoint { id, next });
+        let status = view.status();
+        assert!(status.contains("calling the model (tools, x\\u{1b}) · 0 s · step 1"), "{status}");
+        assert!(status.ends_with(" · t #7"), "{status}");
         let notice = Notice { level: Level::Warning, code: "note", text: "careful".into(), of_call: false };
         view.event(SessionEvent::Notice(notice));
         assert_eq!(lines(&mut view).last().map(String::as_str), Some("careful"));

@@ -7,7 +7,7 @@ use serde::Serialize;
 use superstep_session::{
     config::{
         configuration::Configuration,
-        file,
+        defaults::Defaults,
         location::Location,
         model::{Environment, ModelInputs},
         settings::{Given, Settings, StoredSettings},
@@ -63,14 +63,15 @@ impl Finding {
 pub(crate) async fn doctor(args: DoctorArgs) -> Result<Exit, SessionError> {
     let DoctorArgs { model, base_url, config: named, location, json } = args;
     let location = location.locate(AGENT)?;
-    let config = named.as_deref().map(file::read).transpose()?.unwrap_or_default();
+    let defaults = Defaults::load(location.cwd())?;
     let settings = Settings { model, base_url, ..Settings::default() };
     let given = Given { settings, file: named, ..Given::default() };
+    let config = given.configuration(&StoredSettings::default(), &defaults, "the folder has")?;
     let mut found = vec![
         Finding::new("folder", Ok(location.cwd().display().to_string())),
         Finding::new("database", database(&location).await.map_err(|error| error.message)),
         Finding::new("state folder", state()),
-        Finding::new("model", self::model(&given, &config).await),
+        Finding::new("model", self::model(&given, &config, &defaults).await),
     ];
     found.extend(servers(&config, location.cwd()).await);
     let (with, without): (Vec<_>, Vec<_>) = FEATURES.into_iter().partition(|(_, is_there)| *is_there);
@@ -110,10 +111,11 @@ fn state() -> Result<String, String> {
 }
 
 /// Chooses the model of a turn without flags, and asks its server for a list of models.
-async fn model(given: &Given, config: &Configuration) -> Result<String, String> {
+async fn model(given: &Given, config: &Configuration, defaults: &Defaults) -> Result<String, String> {
     let message = |error: SessionError| error.message;
     let (thread, environment) = (&StoredSettings::default(), &Environment::read().map_err(message)?);
-    let choice = ModelInputs { given, thread, environment, config }.choose().await.map_err(message)?;
+    let choice =
+        ModelInputs { given, thread, environment, config, defaults }.choose().await.map_err(message)?;
     if let Some(note) = choice.note.filter(|_| choice.base_url.is_none()) {
         return Err(format!(
             "{note}; set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, or start a local server"

@@ -17,6 +17,7 @@ use superstep::{
 };
 use superstep_session::{
     config::{
+        defaults::Defaults,
         file,
         model::{Environment, ModelInputs},
         settings::{Given, Settings, StoredSettings},
@@ -45,7 +46,9 @@ pub(crate) async fn learn(args: LearnArgs) -> Result<Exit, SessionError> {
     let settings = Settings { model, base_url, ..Settings::default() };
     let given = &Given { settings, file: named, ..Given::default() };
     let (thread, environment) = (&StoredSettings::default(), &Environment::read()?);
-    let choice = ModelInputs { given, thread, environment, config: &config }.choose().await?;
+    let choice = ModelInputs { given, thread, environment, config: &config, defaults: &Defaults::default() }
+        .choose()
+        .await?;
     let Some(base_url) = choice.base_url else {
         return Err(SessionError::usage(
             "no server is configured; name one with `--base-url`, and a `--model`",

@@ -14,9 +14,8 @@ use superstep::{
     memory::MAX_MEMORY_CHARS,
 };
 use superstep_session::{
-    config::{file, location::Location, memory::Memory},
+    config::{defaults::Defaults, file, location::Location, memory::Memory},
     error::{ErrorKind, SessionError},
-    text::brief,
     turn::randomness::seeded_rng,
 };
 
@@ -26,14 +25,12 @@ use crate::{
         shared::{AGENT, DatabaseArgs, Locate},
     },
     commands::keys,
+    inspect::memory::table,
     output::{
         exit::Exit,
-        table::{formatted, lines, new_table, print},
+        table::{lines, print},
     },
 };
-
-/// Maximum number of characters of an entry in a table.
-const MAX_SHOWN: usize = 100;
 
 struct UserMemory {
     memory: Arc<dyn LongTermMemory>,
@@ -73,7 +70,8 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, SessionError>
             of.show(&added)
         }
         MemoryCommand::Rekey(MemoryRekeyArgs { config, database: DatabaseArgs { location, json } }) => {
-            keys::rekey_memory(&configured(config.as_deref())?, &location.locate(AGENT)?, json).await
+            let location = location.locate(AGENT)?;
+            keys::rekey_memory(&configured(config.as_deref(), &location.cwd)?, &location, json).await
         }
         MemoryCommand::Forget { ids, of } => UserMemory::with(of, Memory::open_existing)?.forget(&ids).await,
     }
@@ -84,7 +82,7 @@ impl UserMemory {
         let MemoryArgs { user, config, database } = args;
         let DatabaseArgs { location, json } = database;
         let location = location.locate(AGENT)?;
-        let memory = configured(config.as_deref())?;
+        let memory = configured(config.as_deref(), &location.cwd)?;
         let user = user.unwrap_or_else(|| memory.user().to_owned());
         let memory = open(&memory, &location.cwd)?;
         Ok(Self { memory, user, location, config, json })
@@ -109,27 +107,17 @@ impl UserMemory {
         if self.json {
             return print(&lines(entries));
         }
-        if entries.is_empty() {
-            return print("nothing\n");
-        }
-        let has_scores = entries.iter().any(|entry| entry.score.is_some());
-        let mut table = new_table(if has_scores { &["SCORE", "ID", "TEXT"][..] } else { &["ID", "TEXT"] });
-        for entry in entries {
-            let score = entry.score.map(|score| format!("{score:.2}"));
-            let row = [brief(&entry.id, MAX_SHOWN), brief(&entry.text, MAX_SHOWN)];
-            table.add_row(score.into_iter().chain(row));
-        }
-        print(&formatted(table))
+        print(&table(entries))
     }
 }
 
-/// Returns the memory of a configuration, or the user's own.
-fn configured(config: Option<&Path>) -> Result<Memory, SessionError> {
-    let memory = match config {
-        Some(file) => file::read(file)?.memory.on().cloned(),
-        None => None,
+/// Returns the memory of a configuration, by default that of new threads of a folder, or the user's own.
+fn configured(config: Option<&Path>, folder: &Path) -> Result<Memory, SessionError> {
+    let configuration = match config {
+        Some(file) => file::read(file)?,
+        None => Defaults::load(folder)?.configuration().clone(),
     };
-    Ok(memory.unwrap_or_default())
+    Ok(configuration.memory.on().cloned().unwrap_or_default())
 }
 
 fn failed(error: MemoryError) -> SessionError {

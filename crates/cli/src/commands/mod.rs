@@ -7,6 +7,7 @@ pub(crate) mod acp;
 pub(crate) mod agent_jobs;
 pub(crate) mod chat;
 pub(crate) mod checks;
+pub(crate) mod config;
 pub(crate) mod db;
 pub(crate) mod diff;
 pub(crate) mod doctor;

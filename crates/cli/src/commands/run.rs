@@ -119,7 +119,9 @@ fn open(
 
 /// Returns the decisions of the flags about the calls that wait, and says so if the thread is finished.
 async fn answers(run: &AgentRun, decisions: &DecisionArgs) -> Result<Answers, SessionError> {
-    let Some(Head { is_finished, waiting }) = run.session.head().await? else { return Ok(Answers::new()) };
+    let Some(Head { is_finished, waiting, .. }) = run.session.head().await? else {
+        return Ok(Answers::new());
+    };
     let thread = run.session.thread();
     if is_finished && decisions.is_empty() {
         run.output().note(&format!("thread `{thread}` is finished, this is its last reply:"));

@@ -15,7 +15,7 @@ use superstep::{
 };
 use superstep_server::Server;
 use superstep_session::{
-    config::settings::Given,
+    config::{defaults::Defaults, settings::Given},
     error::{ErrorKind, SessionError},
     turn::hosted::Hosted,
 };
@@ -48,7 +48,9 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, SessionError> {
     }
     let rows = location.open_rows()?;
     let (stop, watch) = signals::watching();
-    let hosted = Hosted::new(location, &Given::from(agent), [], false, &stop).await?;
+    let defaults = Defaults::load(location.cwd())?;
+    defaults.note().iter().for_each(|note| print_note(&note.text));
+    let hosted = Hosted::new(location, &Given::from(agent), &defaults, [], false, &stop).await?;
     hosted.note.iter().for_each(|note| print_note(note));
     let mut server = Server::new()
         .graph(GRAPH, graph(&hosted.agent))

@@ -8,7 +8,7 @@ use superstep::{
     restate::{Ended, RestateThread},
 };
 use superstep_session::{
-    config::{location::Location, settings::Given},
+    config::{defaults::Defaults, location::Location, settings::Given},
     error::{ErrorKind, SessionError},
     turn::{
         dream_thread,
@@ -54,7 +54,9 @@ pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, SessionError> 
     };
     let (place, given) = (location(&args)?, Given::from(args.agent.clone()));
     let (stop, watch) = signals::watching();
-    let hosted = Hosted::new(location(&args)?, &given, args.rules(), args.trust_answers, &stop).await?;
+    let hosted =
+        Hosted::new(location(&args)?, &given, &Defaults::default(), args.rules(), args.trust_answers, &stop)
+            .await?;
     drop(watch);
     hosted.note.iter().for_each(|note| print_note(note));
     let cluster = cluster_of(&place);

@@ -2,7 +2,7 @@
 
 use superstep::worker::{Jobs, Worker};
 use superstep_session::{
-    config::{encryption::REQUIRED, settings::Given},
+    config::{defaults::Defaults, encryption::REQUIRED, settings::Given},
     error::SessionError,
     turn::hosted::Hosted,
 };
@@ -26,9 +26,15 @@ pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, SessionError> 
     // The settings of the threads are ignored, also those that narrow: any sender could set and remove them. The
     // command line of the worker is the one place to read.
     let (stop, watch) = signals::watching();
-    let hosted =
-        Hosted::new(location, &Given::from(args.agent.clone()), args.rules(), args.trust_answers, &stop)
-            .await?;
+    let hosted = Hosted::new(
+        location,
+        &Given::from(args.agent.clone()),
+        &Defaults::default(),
+        args.rules(),
+        args.trust_answers,
+        &stop,
+    )
+    .await?;
     drop(watch);
     hosted.note.iter().for_each(|note| print_note(note));
     let jobs = Jobs::open(options).await?;

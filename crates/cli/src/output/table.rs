@@ -36,7 +36,7 @@ pub(crate) fn formatted(mut table: Table) -> String {
 }
 
 /// Returns the number of columns of the terminal that is stdout.
-fn terminal_width() -> Option<u16> {
+pub(crate) fn terminal_width() -> Option<u16> {
     #[cfg(unix)]
     let width = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col);
     #[cfg(not(unix))]

@@ -13,8 +13,8 @@ use crate::{
         shared::{AGENT, LogArgs},
     },
     commands::{
-        acp, agent_jobs, chat, db, diff, doctor, dream, export, memory, models, new, presets, replay, revert,
-        run, serve, show, steer, thread_admin, threads, tools, usage, watch, worker,
+        acp, agent_jobs, chat, config, db, diff, doctor, dream, export, memory, models, new, presets, replay,
+        revert, run, serve, show, steer, thread_admin, threads, tools, usage, watch, worker,
     },
     graphs::agent_graphs::agent_graphs,
     output::{exit::Exit, log},
@@ -68,6 +68,7 @@ async fn run(command: Command) -> Result<Exit, SessionError> {
         Command::Draw(args) => show::draw(args).await,
         Command::Dream(args) => dream::dream(args).await,
         Command::Memory(command) => memory::memory(command).await,
+        Command::Config(args) => config::config(args),
         Command::Doctor(args) => doctor::doctor(args).await,
         Command::Usage(args) => usage::usage(args).await,
         Command::Models(args) => models::models(args).await,

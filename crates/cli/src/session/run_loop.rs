@@ -71,7 +71,7 @@ impl AgentRun {
             let Some((_, event)) = event else { unreachable!("a turn ends before its session is closed") };
             let begins = matches!(
                 event,
-                SessionEvent::Agent { .. } | SessionEvent::Checkpoint(_) | SessionEvent::Discarded(_)
+                SessionEvent::Agent { .. } | SessionEvent::Checkpoint { .. } | SessionEvent::Discarded(_)
             );
             if begins && std::mem::take(&mut announces_thread) {
                 // From here on the turn can be resumed if the program is killed.

@@ -6,7 +6,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{
     derived::{Derived, DerivedFrom},
-    messages::{media::Media, origin::Origin},
+    messages::{
+        media::{Accepts, Media},
+        origin::Origin,
+    },
 };
 
 /// The author of a [`Message`].
@@ -158,6 +161,21 @@ impl Message {
     #[must_use]
     pub fn with_media(self, media: impl IntoIterator<Item = Media>) -> Self {
         self.with(|message| message.media = media.into_iter().collect())
+    }
+
+    /// Leaves out the media that a model does not accept. A message of the user describes them instead, as results do anyway.
+    pub fn fit_media(&mut self, accepts: Accepts) {
+        let is_left_out = |media: &Media| !accepts.takes(media.mime);
+        if !self.media.iter().any(is_left_out) {
+            return;
+        }
+        let message = self.to_mut();
+        if message.role == Role::User {
+            for media in message.media.iter().filter(|media| is_left_out(media)) {
+                message.content += &format!("\n{media}");
+            }
+        }
+        message.media.retain(|media| !is_left_out(media));
     }
 
     /// Sets the id.

@@ -116,7 +116,7 @@ impl<M: ChatModel> ChatModel for Retrying<M> {
         let span = trace::chat(model.name(), &request, 1);
         content::request(&span, &request);
         let run = Attempts {
-            current: Some(span.in_scope(|| model.stream(request.clone()))),
+            current: Some(span.in_scope(|| model.stream(for_model(&request, model)))),
             reply: content::Reply::new(&span),
             span,
             model,
@@ -135,6 +135,13 @@ impl<M: ChatModel> ChatModel for Retrying<M> {
         };
         stream::unfold(run, |mut run| async { run.next().await.map(|item| (item, run)) }).boxed()
     }
+}
+
+/// Returns the request for one of several models, without the media that only others accept.
+fn for_model(request: &Request, model: &dyn ChatModel) -> Request {
+    let (mut request, accepts) = (request.clone(), model.accepts());
+    request.messages.iter_mut().for_each(|message| message.fit_media(accepts));
+    request
 }
 
 /// Sends a request that is not a stream until it succeeds, or `policy` ends. For clients beside [`ChatModel`]s, such as
@@ -208,7 +215,8 @@ impl Attempts<'_> {
             self.span = trace::chat(self.model.name(), &self.request, self.attempt);
             content::request(&self.span, &self.request);
             self.reply = content::Reply::new(&self.span);
-            self.current = Some(self.span.in_scope(|| self.model.stream(self.request.clone())));
+            self.current =
+                Some(self.span.in_scope(|| self.model.stream(for_model(&self.request, self.model))));
         }
         let current = self.current.as_mut().expect("an attempt was started in the lines above");
         let error = match current.next().instrument(self.span.clone()).await {

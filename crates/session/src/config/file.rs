@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use superstep::{agent::ReactConfig, llm::variables};
 use toml::{
     Deserializer, Spanned,
@@ -84,6 +84,14 @@ pub fn parse(text: &str) -> Result<Configuration, String> {
     })?;
     read.secret_variables().for_each(variables::withhold);
     Ok(read)
+}
+
+/// Returns the settings of a text as they are written.
+///
+/// # Errors
+/// It is not valid TOML.
+pub(crate) fn table(text: &str) -> Result<Map<String, Value>, String> {
+    toml::from_str(text).map_err(|error| format!("is not valid TOML: {}", error.message()))
 }
 
 /// The names of all settings: those of the program, and those of the agent.

@@ -118,7 +118,7 @@ impl Location {
     }
 
     /// Returns whether the database is not the folder's own, so that its threads may belong to other folders.
-    pub(crate) fn has_own_db(&self) -> bool {
+    pub fn has_own_db(&self) -> bool {
         self.has_own_db
     }
 

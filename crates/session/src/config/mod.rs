@@ -5,6 +5,7 @@
 
 mod anchor;
 pub mod configuration;
+pub mod defaults;
 pub mod discover;
 #[cfg_attr(not(feature = "encryption"), path = "no_encryption.rs")]
 pub mod encryption;

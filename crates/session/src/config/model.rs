@@ -16,8 +16,9 @@ use superstep::llm::{
 use crate::{
     config::{
         configuration::Configuration,
+        defaults::Defaults,
         discover::{self, Local},
-        file, model_table,
+        model_table,
         profile::Profile,
         server::{is_loopback, is_same_server},
         settings::{Given, Settings, StoredSettings},
@@ -99,8 +100,9 @@ pub struct ModelInputs<'a> {
     pub given: &'a Given,
     pub thread: &'a StoredSettings,
     pub environment: &'a Environment,
-    /// The configuration of the run, from the given file or the thread.
+    /// The configuration of the run, from the given file, the thread or the defaults.
     pub config: &'a Configuration,
+    pub defaults: &'a Defaults,
 }
 
 pub struct Choice {
@@ -161,28 +163,28 @@ impl ChatModel for UnusedModel {
     }
 }
 
-/// The origin of a server's address.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum AddressSource {
+/// The origin of a model or of a server's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
     Flag,
     File,
     Thread,
     Environment,
+    Defaults,
 }
 
 /// Returns the models that the settings of a turn name, that of the turn first. No server is called.
-pub(crate) fn known_models(given: &Given, thread: &StoredSettings) -> Result<Vec<String>, SessionError> {
-    let flags = &given.settings.config;
-    let config = match &given.file {
-        Some(file) => file::read(file)?,
-        None => Configuration::of_thread(thread.configuration(), flags.preset.as_deref())
-            .map_err(|wrong| SessionError::usage(wrong.to_string()))?,
-    };
-    let config = config.with(flags);
-    let inputs = ModelInputs { given, thread, environment: &Environment::read()?, config: &config };
+pub(crate) fn known_models(
+    given: &Given,
+    thread: &StoredSettings,
+    defaults: &Defaults,
+) -> Result<Vec<String>, SessionError> {
+    let config = given.configuration(thread, defaults, "the thread has")?;
+    let environment = &Environment::read()?;
+    let inputs = ModelInputs { given, thread, environment, config: &config, defaults };
     let models = &config.models;
     let named = models.main.iter().chain(&models.fallback).filter_map(|profile| profile.model.clone());
-    let mut known: Vec<String> = inputs.model_name().into_iter().collect();
+    let mut known: Vec<String> = inputs.model_name().into_iter().map(|(_, name)| name).collect();
     for name in named {
         if !known.contains(&name) {
             known.push(name);
@@ -219,7 +221,7 @@ impl ModelInputs<'_> {
             Arc::new(UnusedModel { name, accepts, settings, info })
         };
         let models = &self.config.models;
-        let name = self.model_name().unwrap_or_else(|| OFFLINE.to_owned());
+        let name = self.model_name().map_or_else(|| OFFLINE.to_owned(), |(_, name)| name);
         let base_url = self.flags().base_url.as_deref().or(self.thread.base_url.as_deref());
         let of_server = |profile: &&Profile| base_url.is_none_or(|base_url| profile.is_of(base_url));
         let main = models.main.as_ref().filter(of_server).filter(|_| name != OFFLINE);
@@ -238,21 +240,49 @@ impl ModelInputs<'_> {
         &self.given.settings
     }
 
-    /// Returns the main profile of the given file, and that of the thread.
-    fn main_profiles(&self) -> (Option<&Profile>, Option<&Profile>) {
-        let main = self.config.models.main.as_ref();
-        if self.given.file.is_some() { (main, None) } else { (None, main) }
+    /// Returns the main profile, if it is of this origin.
+    fn main_profile(&self, origin: Origin) -> Option<&Profile> {
+        let own = match self.given.file {
+            Some(_) => Origin::File,
+            None if self.thread.is_new() => Origin::Defaults,
+            None => Origin::Thread,
+        };
+        self.config.models.main.as_ref().filter(|_| own == origin)
     }
 
-    /// Returns the name of the model. A named file overrides the thread's last model.
-    fn model_name(&self) -> Option<String> {
-        let (file, stored) = self.main_profiles();
-        let of = |profile: Option<&Profile>| profile.and_then(|profile| profile.model.clone());
-        let flag = self.flags().model.clone();
-        flag.or(of(file))
-            .or_else(|| self.thread.model.clone())
-            .or(of(stored))
-            .or_else(|| self.environment.model.clone())
+    /// Returns the name of the model and its origin. A named file overrides the thread's last model.
+    pub fn model_name(&self) -> Option<(Origin, String)> {
+        let of = |origin| self.main_profile(origin).and_then(|profile| profile.model.clone());
+        let names = [
+            (Origin::Flag, self.flags().model.clone()),
+            (Origin::File, of(Origin::File)),
+            (Origin::Thread, self.thread.model.clone()),
+            (Origin::Thread, of(Origin::Thread)),
+            (Origin::Environment, self.environment.model.clone()),
+            (Origin::Defaults, of(Origin::Defaults)),
+        ];
+        names.into_iter().find_map(|(origin, name)| Some((origin, name?)))
+    }
+
+    /// Returns the address of the server for a protocol and its origin; `None` if nothing names one.
+    pub fn server_address(&self, wire: Wire) -> Option<(Origin, String)> {
+        // A server is for the protocol of the model that is named with it.
+        let is_of_wire = |named: Option<&str>| named.is_none_or(|named| Wire::of(named) == wire);
+        let of = |origin| {
+            let profile = self.main_profile(origin);
+            profile.filter(|profile| is_of_wire(profile.model.as_deref()))?.base_url.clone()
+        };
+        let of_thread = self.thread.base_url.clone().filter(|_| is_of_wire(self.thread.model.as_deref()));
+        let urls = [
+            (Origin::Flag, self.flags().base_url.clone()),
+            (Origin::File, of(Origin::File)),
+            (Origin::Thread, of_thread),
+            (Origin::Thread, of(Origin::Thread)),
+            (Origin::Environment, self.environment.base_url_of(wire).map(str::to_owned)),
+            (Origin::Defaults, of(Origin::Defaults)),
+            (Origin::Environment, self.key(wire).map(|_| wire.default_url().to_owned())),
+        ];
+        urls.into_iter().find_map(|(origin, url)| Some((origin, url?)))
     }
 
     async fn main(&self) -> Result<Choice, SessionError> {
@@ -260,7 +290,7 @@ impl ModelInputs<'_> {
         if flags.model.as_deref() == Some(OFFLINE) && flags.base_url.is_some() {
             return Err(SessionError::usage("`--model offline` asks no server; leave out `--base-url`"));
         }
-        let (file, stored) = self.main_profiles();
+        let file = self.main_profile(Origin::File);
         let is_named = flags.base_url.is_some()
             || flags.model.is_some()
             || file.is_some_and(|file| file.base_url.is_some() || file.model.is_some());
@@ -270,25 +300,12 @@ impl ModelInputs<'_> {
         } else {
             self.model_name()
         };
+        let model = model.map(|(_, name)| name);
         if model.as_deref() == Some(OFFLINE) {
             return Ok(self.offline(None));
         }
         let wire = model.as_deref().map(Wire::of).unwrap_or_default();
-        // A server is for the protocol of the model that is named with it.
-        let is_of_wire = |named: Option<&str>| named.is_none_or(|named| Wire::of(named) == wire);
-        let of = |profile: Option<&Profile>| {
-            profile.filter(|profile| is_of_wire(profile.model.as_deref()))?.base_url.clone()
-        };
-        let of_thread = self.thread.base_url.clone().filter(|_| is_of_wire(self.thread.model.as_deref()));
-        let urls = [
-            (AddressSource::Flag, flags.base_url.clone()),
-            (AddressSource::File, of(file)),
-            (AddressSource::Thread, of_thread),
-            (AddressSource::Thread, of(stored)),
-            (AddressSource::Environment, self.environment.base_url_of(wire).map(str::to_owned)),
-            (AddressSource::Environment, self.key(wire).map(|_| wire.default_url().to_owned())),
-        ];
-        if let Some((from, base_url)) = urls.into_iter().find_map(|(from, url)| Some((from, url?))) {
+        if let Some((from, base_url)) = self.server_address(wire) {
             return self.server(from, base_url, model);
         }
         if wire == Wire::Vertex {
@@ -360,24 +377,18 @@ impl ModelInputs<'_> {
         let note = format!("found {name} at {base_url}: using its model {model}");
         Ok(Choice {
             note: Some(note),
-            ..self.server(AddressSource::Flag, base_url.clone(), Some(model.to_owned()))?
+            ..self.server(Origin::Flag, base_url.clone(), Some(model.to_owned()))?
         })
     }
 
-    fn server(
-        &self,
-        from: AddressSource,
-        base_url: String,
-        model: Option<String>,
-    ) -> Result<Choice, SessionError> {
+    fn server(&self, from: Origin, base_url: String, model: Option<String>) -> Result<Choice, SessionError> {
         let Some(model) = model else {
             return Err(SessionError::usage(format!(
                 "the server `{base_url}` needs the name of a model; give it with `--model` or OPENAI_MODEL"
             )));
         };
         let wire = Wire::of(&model);
-        if from == AddressSource::Thread && self.thread.is_foreign && !self.is_of_environment(wire, &base_url)
-        {
+        if from == Origin::Thread && self.thread.is_foreign && !self.is_of_environment(wire, &base_url) {
             return Err(SessionError::usage(format!(
                 "the thread remembers the server `{base_url}`, which is not used unless you name it: repeat \
                  `--base-url {}`",
@@ -392,7 +403,7 @@ impl ModelInputs<'_> {
         if own_key.is_some() {
             self.check_named_file("main", &profile, (wire, &base_url), &mut repeated_flags)?;
         } else if !self.knows(wire, &base_url) {
-            if from == AddressSource::Thread {
+            if from == Origin::Thread {
                 // A database may come from someone else, and the address with it.
                 return Err(SessionError::usage(format!(
                     "the thread remembers the server `{base_url}`, to which the key of {} is not sent unless \
@@ -402,7 +413,7 @@ impl ModelInputs<'_> {
                 )));
             }
             repeated_flags = match &self.given.file {
-                Some(file) if from == AddressSource::File => {
+                Some(file) if from == Origin::File => {
                     vec!["--config".to_owned(), file.display().to_string()]
                 }
                 _ => vec!["--base-url".to_owned(), base_url.clone()],
@@ -464,6 +475,9 @@ impl ModelInputs<'_> {
             return Ok(());
         }
         let Some(file) = &self.given.file else {
+            if self.defaults.have_profile(profile) {
+                return Ok(());
+            }
             return Err(SessionError::usage(format!(
                 "the thread remembers the server `{base_url}` for `models.{what}`, to which the key of {variable} is not \
                  sent unless you name it: repeat `--config FILE`"
@@ -485,6 +499,7 @@ impl ModelInputs<'_> {
         let key_is_of_environment = self.given.key.is_none() && has_secret;
         !key_is_of_environment
             || is_loopback(base_url)
+            || self.defaults.have_server_of_model(base_url)
             || is_same_server(base_url, self.environment.base_url_of(wire).unwrap_or(wire.default_url()))
     }
 }
@@ -544,7 +559,8 @@ mod tests {
         thread: &StoredSettings,
         environment: &Environment,
     ) -> Result<Choice, SessionError> {
-        ModelInputs { given, thread, environment, config: &Configuration::default() }.choose().await
+        let (config, defaults) = (&Configuration::default(), &Defaults::default());
+        ModelInputs { given, thread, environment, config, defaults }.choose().await
     }
 
     #[tokio::test]

@@ -2,8 +2,8 @@
 //!
 //! | setting | taken from the first that has it | where |
 //! |---|---|---|
-//! | configuration | flags; `--config`, or without it the thread; the preset | `Steps::configuration` |
-//! | model | flag, `--config`, thread, environment, a server of this machine, `offline` | `ModelInputs::main` |
+//! | configuration | flags; `--config`, or without it the thread, or of a new one `superstep.toml`; the preset | `Given::configuration` |
+//! | model | flag, `--config`, thread, environment, `superstep.toml`, a server of this machine, `offline` | `ModelInputs::main` |
 //! | server | the same, and with a key OpenAI before a server of this machine | `ModelInputs::main` |
 //! | user | flag, thread, configuration | `Setup::new` |
 //! | folder | flag; the thread, if the database is named; the current one | `Location::cwd_of` |
@@ -30,7 +30,7 @@ use superstep::{
 };
 
 use crate::{
-    config::{configuration::Configuration, switch::Switch},
+    config::{configuration::Configuration, defaults::Defaults, file, switch::Switch},
     error::{ErrorKind, SessionError},
 };
 
@@ -117,6 +117,31 @@ impl Given {
     pub fn without_memory(mut self) -> Self {
         (self.settings.config.memory, self.settings.config.dream) = (Switch::Off, Switch::Off);
         self
+    }
+
+    /// Returns the configuration of a turn: flags over the named file; without one over that of a thread, or of a new thread over
+    /// that of `defaults`.
+    ///
+    /// # Errors
+    /// The file or the configuration does not fit; `whose` is the subject of the error about the latter.
+    pub fn configuration(
+        &self,
+        stored: &StoredSettings,
+        defaults: &Defaults,
+        whose: &str,
+    ) -> Result<Configuration, SessionError> {
+        let flags = &self.settings.config;
+        let own = match &self.file {
+            Some(file) => file::read(file)?,
+            None => {
+                let settings =
+                    if stored.is_new() { defaults.settings().clone() } else { stored.configuration() };
+                Configuration::of_thread(settings, flags.preset.as_deref()).map_err(|wrong| {
+                    SessionError::usage(format!("{whose} a configuration that does not fit: {wrong}"))
+                })?
+            }
+        };
+        Ok(own.with(flags))
     }
 
     /// Returns whether a setting of a thread is replaced.
@@ -207,6 +232,11 @@ impl StoredSettings {
 
     pub fn of(meta: &CheckpointMeta) -> serde_json::Result<Self> {
         Self::deserialize(&meta.metadata)
+    }
+
+    /// Returns whether they are those of a thread without a turn.
+    pub fn is_new(&self) -> bool {
+        !self.is_foreign && self.model.is_none() && self.max_steps.is_none() && self.config.is_empty()
     }
 
     /// Returns the configuration.

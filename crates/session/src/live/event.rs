@@ -102,7 +102,12 @@ pub enum SessionEvent {
         data: Value,
     },
     /// A superstep was stored.
-    Checkpoint(CheckpointId),
+    Checkpoint {
+        /// The checkpoint.
+        id: CheckpointId,
+        /// The nodes that run next; none after the end.
+        next: Vec<NodeName>,
+    },
     /// A new prompt replaced these unfinished tasks.
     Discarded(Vec<NodeName>),
     /// The receiver was too slow: this number of events is lost here. The [transcript](crate::live::Session::transcript) has the

@@ -59,7 +59,9 @@ impl Projection {
                     self.agent_event(&event);
                 }
             }
-            Event::Checkpoint(meta) => self.log.push(SessionEvent::Checkpoint(meta.id)),
+            Event::Checkpoint(meta) => {
+                self.log.push(SessionEvent::Checkpoint { id: meta.id, next: meta.control.next.clone() });
+            }
             Event::Discarded { nodes } => {
                 let failed = self.calls.fail_open("a new message replaced it");
                 failed.into_iter().for_each(|call| self.log.push(SessionEvent::Call(call)));

@@ -12,6 +12,7 @@ use superstep::{
     agent::{AgentOutcome, AgentState, Approval, SteerError, steer},
     checkpoint::Source,
     llm::media::Media,
+    mcp::McpServer,
     tools::Restored,
 };
 use tokio::sync::{mpsc, watch};
@@ -19,7 +20,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
 use crate::{
-    config::{location::Location, model::known_models, settings::Given},
+    config::{
+        configuration::Configuration, defaults::Defaults, location::Location, memory::Memory,
+        model::known_models, settings::Given,
+    },
     error::{ErrorKind, SessionError},
     live::{
         calls::{CallView, Calls},
@@ -32,7 +36,7 @@ use crate::{
         turn,
     },
     text::{changed_files, printable_line},
-    turn::{mcp, revert::Revert, stored_graph::graph, waiting::Waiting},
+    turn::{mcp, revert::Revert, setup::steps::next_configuration, stored_graph::graph, waiting::Waiting},
 };
 
 /// A message of the user, and how it begins a turn.
@@ -114,6 +118,8 @@ pub struct SettingsView {
 pub struct Head {
     /// The last turn has ended with an answer.
     pub is_finished: bool,
+    /// The newest checkpoint.
+    pub checkpoint: Option<CheckpointId>,
     /// The calls that wait for a decision.
     pub waiting: Vec<Waiting>,
 }
@@ -233,7 +239,7 @@ impl Session {
     }
 
     /// The folder and the database.
-    pub fn location(&self) -> &Location {
+    pub fn location(&self) -> &Arc<Location> {
         &self.0.location
     }
 
@@ -425,7 +431,11 @@ impl Session {
         }
         let asked = head.tasks.iter().flat_map(|task| &task.interrupts);
         let is_unanswered = head.values.outcome.is_some_and(AgentOutcome::is_unanswered);
-        Ok(Some(Head { is_finished: head.next.is_empty() && !is_unanswered, waiting: Waiting::of(asked)? }))
+        Ok(Some(Head {
+            is_finished: head.next.is_empty() && !is_unanswered,
+            checkpoint: head.checkpoint.as_ref().map(|meta| meta.id),
+            waiting: Waiting::of(asked)?,
+        }))
     }
 
     /// Formats a command on this thread, with the flags that are not stored.
@@ -473,11 +483,11 @@ impl Session {
         Ok(state.checkpoint.map(|head| (title(&state.values), head.created_ms)))
     }
 
-    /// Returns the checkpoint with the message that began the last turn.
+    /// Returns the checkpoint with the message that began the last turn; `None` before the first one.
     ///
     /// # Errors
     /// The thread cannot be read.
-    async fn last_turn(&self) -> Result<Option<CheckpointId>, SessionError> {
+    pub async fn last_turn(&self) -> Result<Option<CheckpointId>, SessionError> {
         let newest = History { limit: Some(1), source: Some(Source::Input), ..History::default() };
         Ok(self.0.store.history(&self.0.thread, newest).await?.first().map(|meta| meta.id))
     }
@@ -493,7 +503,34 @@ impl Session {
             return Ok(Vec::new());
         }
         let (stored, _) = location.remembered(&**store, thread, None).await?;
-        known_models(&self.0.given(), &stored)
+        known_models(&self.0.given(), &stored, &Defaults::load(location.cwd())?)
+    }
+
+    /// Returns the configuration of the next turn.
+    ///
+    /// # Errors
+    /// It does not fit, or the thread cannot be read.
+    pub async fn configuration(&self) -> Result<Configuration, SessionError> {
+        let Shared { location, store, thread, .. } = &*self.0;
+        next_configuration(location, &**store, thread, &self.0.given()).await
+    }
+
+    /// Returns the user of the memory in the next turn, if there is a memory.
+    ///
+    /// # Errors
+    /// Those of [`configuration`](Self::configuration).
+    pub async fn memory(&self) -> Result<Option<(Memory, String)>, SessionError> {
+        let Shared { location, store, thread, .. } = &*self.0;
+        let Some(memory) = self.configuration().await?.memory.on().cloned() else { return Ok(None) };
+        let (stored, _) = location.remembered(&**store, thread, None).await?;
+        let user = self.0.given().settings.user.or(stored.user);
+        let user = user.unwrap_or_else(|| memory.user().to_owned());
+        Ok(Some((memory, user)))
+    }
+
+    /// Returns the MCP servers that run.
+    pub fn servers(&self) -> Vec<Arc<McpServer>> {
+        self.0.servers.connected()
     }
 
     /// Restores the files that tools changed in the last turn. Returns a printable line for each file; none if nothing had to be done.

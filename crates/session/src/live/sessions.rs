@@ -86,6 +86,11 @@ impl Sessions {
         Self(Arc::new(Shared { program: program.into(), db, given, live: Mutex::default() }))
     }
 
+    /// The name of the program.
+    pub fn program(&self) -> &str {
+        &self.0.program
+    }
+
     /// Returns the location of a folder's sessions.
     ///
     /// # Errors

@@ -22,8 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{
-        configuration::Configuration,
-        file,
+        defaults::Defaults,
         location::Location,
         misfit::InvalidSetting,
         model::{Environment, ModelInputs},
@@ -62,35 +61,34 @@ pub struct Hosted {
 impl Hosted {
     /// Builds the agent, and starts its MCP servers.
     ///
-    /// `rules` are added to those of the configuration. With `trusts_all`, decisions of everybody who can write to the database
-    /// are accepted.
+    /// `rules` are added to those of the configuration, and `defaults` are the settings that neither the flags nor a named file have,
+    /// except for the memory. With `trusts_all`, decisions of everybody who can write to the database are accepted.
     ///
     /// # Errors
     /// The configuration does not fit, or has a memory, which would be one for all jobs.
     pub async fn new(
         location: Location,
         given: &Given,
+        defaults: &Defaults,
         rules: impl IntoIterator<Item = PermissionRule>,
         trusts_all: bool,
         stop: &CancellationToken,
     ) -> Result<Self, SessionError> {
         let misfit = |wrong: InvalidSetting| SessionError::usage(wrong.to_string());
-        let configuration = match &given.file {
-            Some(file) => file::read(file)?,
-            None => {
-                let preset = given.settings.config.preset.clone();
-                Configuration { preset, ..Configuration::default() }
-            }
-        };
+        let thread = &StoredSettings::default();
+        let mut configuration = given.configuration(thread, defaults, "the settings are")?;
+        if given.file.is_none() {
+            (configuration.memory, configuration.dream) = Default::default();
+        }
         if configuration.memory.on().is_some() || configuration.dream.on().is_some() {
             return Err(SessionError::usage(
                 "a worker has no long-term memory, because its jobs may come from several users; leave out `memory` and `dream`",
             ));
         }
-        let config = configuration.with(&given.settings.config);
+        let config = configuration;
         config.check().map_err(misfit)?;
-        let (thread, environment) = (&StoredSettings::default(), &Environment::read()?);
-        let choice = ModelInputs { given, thread, environment, config: &config }.choose().await?;
+        let environment = &Environment::read()?;
+        let choice = ModelInputs { given, thread, environment, config: &config, defaults }.choose().await?;
         let mut react = config.react(choice.name == OFFLINE).map_err(misfit)?;
         react.permissions.extend(rules);
         let cwd = &location.cwd;

@@ -42,6 +42,12 @@ impl Pool {
         Ok(servers)
     }
 
+    /// Returns the connected servers; none while some are being connected.
+    pub fn connected(&self) -> Vec<Arc<McpServer>> {
+        let Ok(all) = self.0.try_lock() else { return Vec::new() };
+        all.iter().flat_map(|known| known.servers.iter().cloned()).collect()
+    }
+
     /// Shuts all of them down.
     pub async fn close(&self) {
         let all = std::mem::take(&mut *self.0.lock().await);

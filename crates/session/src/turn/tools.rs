@@ -17,13 +17,14 @@ use crate::{
 
 /// Returns the chosen tools; all of them without a choice.
 pub fn chosen(mut tools: Vec<Arc<dyn Tool>>, configuration: &Configuration) -> Vec<Arc<dyn Tool>> {
-    if let Some(wanted) = &configuration.tools {
-        tools.retain(|tool| {
-            let name = tool.spec().name.as_str();
-            wanted.iter().any(|wanted| *wanted == name || group(name).0 == *wanted)
-        });
-    }
+    tools.retain(|tool| is_chosen(&tool.spec().name, configuration));
     tools
+}
+
+/// Returns whether a tool of the folder is chosen.
+pub fn is_chosen(name: &str, configuration: &Configuration) -> bool {
+    let wanted = configuration.tools.as_ref();
+    wanted.is_none_or(|wanted| wanted.iter().any(|wanted| *wanted == name || group(name).0 == *wanted))
 }
 
 /// Checks that permission rules match a tool: a rule with a wrong name would have no effect, even if it

@@ -16,12 +16,12 @@ use crate::{
         replay::{
             all::{Cases, Replayer},
             ended, named,
-            report::{accepting, line_of, text_of},
             review::review,
         },
         show::print_drawing,
     },
     graphs::graph_set::GraphSet,
+    inspect::report::{accepting, line_of, text_of},
     output::{
         exit::Exit,
         table::{lines, print, time},

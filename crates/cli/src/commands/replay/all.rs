@@ -12,7 +12,6 @@ use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 use superstep::{Checkpointer, History, MemoryCheckpointer, ThreadId, checkpoint::text, replay::Replayed};
 
-use super::report::line_of;
 use superstep_session::{
     config::location::Location,
     error::{ErrorKind, SessionError},
@@ -21,6 +20,7 @@ use superstep_session::{
 
 use crate::{
     commands::export::open_text,
+    inspect::report::line_of,
     output::{
         exit::Exit,
         table::{lines, print},

@@ -7,9 +7,7 @@
 //! ```
 
 pub(crate) mod all;
-pub(crate) mod report;
 pub(crate) mod review;
-mod turns;
 
 use std::sync::Arc;
 
@@ -18,9 +16,7 @@ use superstep::{CheckpointId, ThreadId, agent::replay::ToolDifference, replay::R
 
 use self::{
     all::{Cases, Replayer},
-    report::{accepting, line_of, text_of},
     review::review,
-    turns::Turns,
 };
 use superstep_session::{
     config::{location::Location, names::thread_name, settings::Given},
@@ -33,9 +29,13 @@ use crate::{
         command_line::ReplayArgs,
         shared::{AGENT, DatabaseArgs, Locate, ReplayedArgs, TurnArgs},
     },
+    inspect::{
+        report::{accepting, line_of, text_of},
+        turns::Turns,
+    },
     output::{
         exit::Exit,
-        note::print_note,
+        note::{print_new, print_note},
         table::{lines, print},
     },
 };
@@ -64,6 +64,7 @@ async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, 
         live_tools,
         current_tools,
         servers,
+        show: &|notes| print_new(notes, false),
     };
     if all || reviews || accept {
         let graph = graph()?;

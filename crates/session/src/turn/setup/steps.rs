@@ -23,7 +23,7 @@ use super::{Purpose, Setup};
 use crate::{
     config::{
         configuration::Configuration,
-        file,
+        defaults::Defaults,
         location::Location,
         memory::{self, Memory},
         model::{Choice, Environment, ModelInputs, repeat_config},
@@ -48,7 +48,15 @@ impl Setup {
         notes: &mut Vec<Note>,
         cancel: CancellationToken,
     ) -> Result<Self, SessionError> {
-        let steps = Steps { location: &location, thread: &thread, purpose: &purpose, given, cancel: &cancel };
+        let none = Defaults::default();
+        let steps = Steps {
+            location: &location,
+            thread: &thread,
+            purpose: &purpose,
+            given,
+            defaults: &none,
+            cancel: &cancel,
+        };
         let (stored, decided) = steps.stored(&*store).await?;
         let cwd = steps.folder(&stored)?;
         let last_cwd = stored.cwd.clone().filter(|_| location.has_own_db());
@@ -78,6 +86,8 @@ impl Setup {
                 last_cwd,
             });
         }
+        let defaults = steps.read_defaults(&cwd)?;
+        let steps = Steps { defaults: &defaults, ..steps };
         let is_foreign = stored.is_foreign;
         // A pure replay has no effects.
         let (stored, left_out) =
@@ -132,12 +142,32 @@ impl Setup {
     }
 }
 
+/// Returns the configuration of the next turn of a thread.
+///
+/// # Errors
+/// It does not fit, or the thread cannot be read.
+pub(crate) async fn next_configuration(
+    location: &Location,
+    store: &dyn Checkpointer,
+    thread: &ThreadId,
+    given: &Given,
+) -> Result<Configuration, SessionError> {
+    let purpose = &Purpose::Turn { from: None, servers: Arc::default() };
+    let (cancel, defaults) = (&CancellationToken::new(), &Defaults::load(location.cwd())?);
+    let steps = Steps { location, thread, purpose, given, defaults, cancel };
+    let (stored, _) = steps.stored(store).await?;
+    let stored = if stored.is_foreign { stored.narrowed().0 } else { stored };
+    steps.configuration(&stored, &mut Vec::new())
+}
+
 #[derive(Clone, Copy)]
 struct Steps<'a> {
     location: &'a Location,
     thread: &'a ThreadId,
     purpose: &'a Purpose,
     given: &'a Given,
+    /// The settings of new threads, which the user has confirmed.
+    defaults: &'a Defaults,
     cancel: &'a CancellationToken,
 }
 
@@ -215,6 +245,11 @@ impl Steps<'_> {
         }
     }
 
+    /// Reads the settings of new threads. A run without effects needs none.
+    fn read_defaults(&self, cwd: &Path) -> Result<Defaults, SessionError> {
+        if self.writes() { Defaults::load(cwd) } else { Ok(Defaults::default()) }
+    }
+
     /// Returns the configuration: from the named file, or from the thread, with the flags and the usual memory.
     fn configuration(
         &self,
@@ -222,20 +257,20 @@ impl Steps<'_> {
         notes: &mut Vec<Note>,
     ) -> Result<Configuration, SessionError> {
         let flags = &self.given.settings.config;
-        let own = match &self.given.file {
-            Some(file) => file::read(file)?,
-            None => Configuration::of_thread(stored.configuration(), flags.preset.as_deref())
-                .map_err(|wrong| self.misfit(&wrong))?,
-        };
-        let mut config = own.with(flags);
+        let whose = format!("thread `{}` remembers", self.thread);
+        let mut config = self.given.configuration(stored, self.defaults, &whose)?;
         let is_named = self.given.file.is_some();
         let is_unknown = stored.is_foreign && !is_named;
         if is_unknown && config.memory.on().is_some_and(|memory| *memory != Memory::usual()) {
             return Err(self.unnamed("a memory, which is not opened"));
         }
-        let may_dream = flags.preset.is_some() || is_named;
+        let is_of_defaults = stored.is_new() && self.defaults.configuration().preset.is_some();
+        let may_dream = flags.preset.is_some() || is_named || is_of_defaults;
         match self.purpose {
             Purpose::Turn { .. } | Purpose::Dream => {
+                if stored.is_new() && !is_named {
+                    notes.extend(self.defaults.note());
+                }
                 notes.extend(config.add_usual_memory(may_dream).map(|note| Note::hint(&["memory"], note)));
                 if is_unknown && flags.memory.is_absent() {
                     notes.push(Note::hint(
@@ -251,7 +286,8 @@ impl Steps<'_> {
             Purpose::Replay { .. } => {}
         }
         config.check().map_err(|wrong| self.misfit(&wrong))?;
-        if !is_named && config.memory.on().is_some_and(Memory::is_elsewhere) {
+        let is_confirmed = config.memory == self.defaults.configuration().memory;
+        if !is_named && !is_confirmed && config.memory.on().is_some_and(Memory::is_elsewhere) {
             return Err(self.unnamed("a memory outside of its folder, which is not opened"));
         }
         Ok(config)
@@ -274,7 +310,8 @@ impl Steps<'_> {
     /// Chooses the models, and the flags that a later command must repeat.
     async fn choice(&self, stored: &StoredSettings, config: &Configuration) -> Result<Choice, SessionError> {
         let environment = &Environment::read()?;
-        let inputs = ModelInputs { given: self.given, thread: stored, environment, config };
+        let (given, defaults) = (self.given, self.defaults);
+        let inputs = ModelInputs { given, thread: stored, environment, config, defaults };
         let mut choice = match self.purpose {
             Purpose::Replay { calls_model: false, .. } => inputs.names_only(),
             _ => inputs.choose().await?,
@@ -310,6 +347,7 @@ impl Steps<'_> {
         let mut connected = match &self.given.file {
             _ if servers.is_empty() => Vec::new(),
             None if self.is_recorded() => Vec::new(),
+            None if self.defaults.have_servers(&servers) => pool.connect(servers, cwd, self.cancel).await?,
             None => return Err(self.unnamed("an MCP server, which is not started")),
             Some(file) => {
                 repeat_config(&mut choice.repeated_flags, file);

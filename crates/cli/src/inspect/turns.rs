@@ -17,6 +17,7 @@ use superstep::{
 use superstep_session::{
     config::{
         location::Location,
+        notes::Note,
         settings::{Given, StoredSettings, has_model, resumes},
     },
     error::SessionError,
@@ -26,7 +27,7 @@ use superstep_session::{
     },
 };
 
-use crate::{output::note::print_new, session::signals};
+use crate::session::signals;
 
 /// The nodes that call a model, and the one that runs tools.
 const ASKING: [&str; 2] = ["agent", "compact"];
@@ -34,16 +35,18 @@ const TOOLS: &str = "tools";
 
 /// The part of a thread to replay, and how.
 #[derive(Clone)]
-pub(super) struct Turns<'a> {
-    pub(super) location: &'a Arc<Location>,
+pub(crate) struct Turns<'a> {
+    pub(crate) location: &'a Arc<Location>,
     /// The flags, which apply to all turns.
-    pub(super) given: &'a Given,
-    pub(super) from: Option<CheckpointId>,
-    pub(super) to: Option<CheckpointId>,
-    pub(super) live_model: bool,
-    pub(super) live_tools: bool,
-    pub(super) current_tools: bool,
-    pub(super) servers: Arc<mcp::Pool>,
+    pub(crate) given: &'a Given,
+    pub(crate) from: Option<CheckpointId>,
+    pub(crate) to: Option<CheckpointId>,
+    pub(crate) live_model: bool,
+    pub(crate) live_tools: bool,
+    pub(crate) current_tools: bool,
+    pub(crate) servers: Arc<mcp::Pool>,
+    /// Shows notes to the user.
+    pub(crate) show: &'a dyn Fn(Vec<Note>),
 }
 
 /// A part of the branch with the same settings.
@@ -69,7 +72,7 @@ struct Change {
 impl Turns<'_> {
     /// Replays a thread up to its first divergence. Returns also the difference between the recorded tools and those of MCP servers
     /// that are connected now.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &self,
         store: Arc<dyn Checkpointer>,
         thread: &ThreadId,
@@ -93,7 +96,7 @@ impl Turns<'_> {
     }
 
     /// Records a thread again in another store, each turn with its configuration, in which flags replace settings.
-    pub(super) async fn rerecord(
+    pub(crate) async fn rerecord(
         &self,
         store: Arc<dyn Checkpointer>,
         thread: &ThreadId,
@@ -238,7 +241,7 @@ impl Turns<'_> {
             cancel,
         )
         .await;
-        print_new(notes, false);
+        (self.show)(notes);
         setup
     }
 
