@@ -136,6 +136,11 @@ acp-clients:
 acp-prompts n="1000":
     SUPERSTEP_ACP_PROMPTS={{n}} cargo test -p superstep-cli --all-features --test cli -- the_memory_of_a_long_process
 
+# Clients of the server, for the tests that want them: the SDKs of LangGraph for Python and JavaScript; takes a minute.
+server-clients:
+    sh crates/server/tests/clients/install.sh target/server-clients
+    cargo test -p superstep-server --test server -- clients
+
 # A collector of OpenTelemetry with a page for traces, and a trace in it; installs Phoenix from PyPI the first time.
 traces:
     sh examples/telemetry.sh

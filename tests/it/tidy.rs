@@ -19,7 +19,7 @@ mod roots;
 mod words;
 
 /// The crates of this workspace that each crate may depend on: the table of `docs/architecture.md`.
-const ROOMS: [(&str, &[&str]); 21] = [
+const ROOMS: [(&str, &[&str]); 22] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
     ("superstep-state", &["superstep-engine"]),
@@ -39,6 +39,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ("superstep-acp", &[]),
     ("superstep-worker", &["superstep-graph", "superstep-postgres"]),
     ("superstep-restate", &["superstep-graph", "superstep-checkpoint", "superstep-state"]),
+    ("superstep-server", &["superstep-graph", "superstep-llm"]),
     ("superstep-telemetry", &["superstep-llm"]),
     ("superstep-testing", &["superstep-graph", "superstep-llm", "superstep-agent"]),
     (
@@ -56,6 +57,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
             "superstep-sealed",
             "superstep-worker",
             "superstep-restate",
+            "superstep-server",
             "superstep-telemetry",
         ],
     ),
@@ -80,7 +82,7 @@ const SECRETS: [(&str, &[&str]); 11] = [
 
 /// The folders of a crate, lowest first: each uses those before it. Files next to the folders are below all of
 /// them, unless they are listed.
-const FOLDERS: [(&str, &[&str]); 15] = [
+const FOLDERS: [(&str, &[&str]); 16] = [
     ("graph", &["stream", "journal", "node", "compiled", "run", "builder", "api"]),
     (
         "agent",
@@ -150,6 +152,7 @@ const FOLDERS: [(&str, &[&str]); 15] = [
     ("restate", &["storage", "remote", "wire", "journaled", "service", "endpoint", "client"]),
     ("sealed", &["values", "checkpointer", "store"]),
     ("worker", &["queue", "jobs", "new_job", "schedule", "stored_schedules", "attempt", "worker", "running"]),
+    ("server", &["wire", "rows", "events", "runs", "api", "door", "server"]),
     ("session", &["offline", "config", "turn", "live"]),
     (
         "acp",

@@ -1,4 +1,4 @@
-//! The door of the server: who may come in.
+//! The checks before every endpoint: hosts, origins, tokens, sizes.
 //!
 //! | request | without a token | with a token |
 //! |---|---|---|

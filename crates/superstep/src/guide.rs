@@ -36,6 +36,8 @@ guides! {
     workers = "docs/workers.md";
     #[cfg(feature = "restate")]
     restate = "docs/restate.md";
+    #[cfg(all(feature = "server", feature = "sqlite"))]
+    server = "docs/server.md";
     axum = "docs/axum.md";
     savers = "docs/savers.md";
     #[cfg(feature = "agent")]

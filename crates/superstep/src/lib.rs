@@ -18,6 +18,8 @@ pub use superstep_postgres as postgres;
 pub use superstep_restate as restate;
 #[cfg(feature = "sealed")]
 pub use superstep_sealed as sealed;
+#[cfg(feature = "server")]
+pub use superstep_server as server;
 #[cfg(feature = "sqlite")]
 pub use superstep_sqlite as sqlite;
 #[cfg(feature = "opentelemetry")]

@@ -11,7 +11,7 @@ const SUPERSTEP: &str = "Answers CheckpointId Checkpointer Command CompileError 
     NodeError NodeFailure NodeOptions NodeRef OnExisting OnUnfinished Outcome Question ReduceError Reducer Retries RetryPolicy \
     Route RoutingRef RunError RunOptions RunStream START State StateGraph Status Store StreamMode Streaming Thread \
     ThreadId View WorkerRef \
-    agent call checkpoint clock convert drawing erased error functional guide llm mcp memory node postgres prelude probe replay restate sealed sqlite state \
+    agent call checkpoint clock convert drawing erased error functional guide llm mcp memory node postgres prelude probe replay restate sealed server sqlite state \
     store stream telemetry thread tools topology worker";
 
 /// The names at the root of `superstep-agent`.

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use superstep_graph::erased::JsonGraph;
 
-use super::extract::{Body, DONE, Page, Query, SortOrder, or_empty, select};
+use super::extract::{Body, DONE, IfExists, Page, Query, SortOrder, or_empty, select};
 use crate::{
     error::ApiError,
     rows::{
@@ -34,16 +34,6 @@ pub(super) struct NewAssistant {
     description: Option<String>,
     #[serde(default)]
     if_exists: IfExists,
-}
-
-/// The treatment of an id that is taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) enum IfExists {
-    #[default]
-    #[serde(rename = "raise")]
-    Raise,
-    #[serde(rename = "do_nothing")]
-    DoNothing,
 }
 
 #[derive(Default, Deserialize)]

@@ -4,7 +4,7 @@ use axum::{
     Json,
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Request, rejection::BytesRejection},
-    http::{HeaderValue, StatusCode, header::HeaderName, request::Parts},
+    http::{HeaderValue, StatusCode, header, header::HeaderName, request::Parts},
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -76,12 +76,21 @@ impl Query {
     /// Returns a number.
     ///
     /// # Errors
-    /// 422 for a value that is none.
+    /// 422 for another value.
     pub(crate) fn number(&self, name: &str) -> Result<Option<usize>, ApiError> {
         let read =
             |text: &str| text.parse().map_err(|_| ApiError::invalid(format!("{name}: expected a number")));
         self.get(name).map(read).transpose()
     }
+}
+
+/// Returns the maximum number of results of a search.
+///
+/// # Errors
+/// 422 for a limit out of 1 to 1000.
+pub(crate) fn limit(limit: Option<usize>, default: usize) -> Result<usize, ApiError> {
+    let limit = limit.unwrap_or(default);
+    if (1..=1_000).contains(&limit) { Ok(limit) } else { Err(ApiError::invalid("limit: expected 1 to 1000")) }
 }
 
 /// A part of a list: at most `limit` entries after the first `offset`.
@@ -95,11 +104,7 @@ impl Page {
     /// # Errors
     /// 422 for a limit out of 1 to 1000.
     pub(crate) fn new(limit: Option<usize>, offset: Option<usize>) -> Result<Self, ApiError> {
-        let limit = limit.unwrap_or(10);
-        if !(1..=1_000).contains(&limit) {
-            return Err(ApiError::invalid("limit: expected 1 to 1000"));
-        }
-        Ok(Self { limit, offset: offset.unwrap_or(0) })
+        Ok(Self { limit: self::limit(limit, 10)?, offset: offset.unwrap_or(0) })
     }
 
     pub(crate) fn of<T>(self, all: Vec<T>) -> Vec<T> {
@@ -157,3 +162,28 @@ pub(crate) fn or_empty(map: Option<Map<String, Value>>) -> Map<String, Value> {
 
 /// The answer to what succeeds without a result.
 pub(crate) const DONE: StatusCode = StatusCode::NO_CONTENT;
+
+/// Adds the headers by which clients find a run again.
+pub(crate) fn locate(response: &mut Response, thread: &str, run: &str, place: Option<&str>) {
+    let run = format!("/threads/{thread}/runs/{run}");
+    let mut set = |name, value: String| {
+        // The name of a thread may have characters that a header cannot carry; such clients do without.
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            response.headers_mut().insert(name, value);
+        }
+    };
+    if let Some(place) = place {
+        set(header::LOCATION, format!("{run}/{place}"));
+    }
+    set(header::CONTENT_LOCATION, run);
+}
+
+/// The treatment of an id that is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) enum IfExists {
+    #[default]
+    #[serde(rename = "raise")]
+    Raise,
+    #[serde(rename = "do_nothing")]
+    DoNothing,
+}

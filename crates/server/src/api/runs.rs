@@ -1,6 +1,6 @@
 //! Endpoints of runs.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use axum::{
     Json,
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    extract::{Body, DONE, Page, Query, select},
+    extract::{Body, DONE, Page, Query, locate, select},
     streams::{From, Hangup, of_run},
 };
 use crate::{
@@ -306,11 +306,12 @@ fn waited(hub: &Arc<Hub>, live: Arc<LiveRun>, cancels: bool) -> Response {
     let heartbeat = hub.limits.heartbeat;
     let body = stream::unfold(Some((live, hangup)), move |waiting| async move {
         let (live, hangup) = waiting?;
-        let chunk: Result<_, std::convert::Infallible> =
-            match tokio::time::timeout(heartbeat, live.ended()).await {
-                Err(_) => return Some((Ok(Chunk::from_static(b"\n")), Some((live, hangup)))),
-                Ok(end) => Ok(Chunk::from(result(&end).to_string())),
-            };
+        let chunk = match tokio::time::timeout(heartbeat, live.ended()).await {
+            Err(_) => return Some((Ok(Chunk::from_static(b"\n")), Some((live, hangup)))),
+            // Without an end the client asks again where `location` says.
+            Ok(end) if end.is_left => Err(io::Error::other("the server stops")),
+            Ok(end) => Ok(Chunk::from(result(&end).to_string())),
+        };
         Some((chunk, None))
     });
     let mut response = Response::new(Bytes::from_stream(body));
@@ -337,19 +338,4 @@ fn result(end: &RunEnd) -> Value {
             values.into()
         }
     }
-}
-
-/// Adds the headers by which clients find a run again.
-pub(super) fn locate(response: &mut Response, thread: &str, run: &str, place: Option<&str>) {
-    let run = format!("/threads/{thread}/runs/{run}");
-    let mut set = |name, value: String| {
-        // The name of a thread may have characters that a header cannot carry; such clients do without.
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            response.headers_mut().insert(name, value);
-        }
-    };
-    if let Some(place) = place {
-        set(header::LOCATION, format!("{run}/{place}"));
-    }
-    set(header::CONTENT_LOCATION, run);
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use superstep_graph::{CheckpointId, RunOptions, thread::AsNode};
 
-use super::extract::{Body, Query, or_empty};
+use super::extract::{Body, Query, limit, or_empty};
 use crate::{
     error::ApiError,
     rows::thread::{ThreadRow, ThreadStatus},
@@ -127,10 +127,7 @@ async fn answer_history(hub: &Hub, id: &str, search: HistorySearch) -> Result<Js
             )?)
         }
     };
-    let limit = search.limit.unwrap_or(10);
-    if !(1..=1_000).contains(&limit) {
-        return Err(ApiError::invalid("limit: expected 1 to 1000"));
-    }
+    let limit = limit(search.limit, 10)?;
     Ok(Json(hub.history(&row, limit, before, &or_empty(search.metadata)).await?))
 }
 

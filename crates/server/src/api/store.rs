@@ -13,7 +13,7 @@ use superstep_graph::{
     },
 };
 
-use super::extract::{Body, DONE, Query};
+use super::extract::{Body, DONE, Query, limit};
 use crate::{error::ApiError, rows::table::LABEL, runs::hub::Hub, wire::time};
 
 #[derive(Deserialize)]
@@ -111,7 +111,7 @@ pub(super) async fn search(
             .filter(|filter| !filter.is_null())
             .map_or(Ok(Vec::new()), Filter::parse)?,
         query: None,
-        limit: search.limit.unwrap_or(10),
+        limit: limit(search.limit, 10)?,
         offset: search.offset.unwrap_or(0),
         refresh: search.refresh_ttl,
     };
@@ -141,7 +141,7 @@ pub(super) async fn namespaces(
         prefix: search.prefix.unwrap_or_default(),
         suffix: search.suffix.unwrap_or_default(),
         max_depth: search.max_depth,
-        limit: search.limit.unwrap_or(100),
+        limit: limit(search.limit, 100)?,
         offset: search.offset.unwrap_or(0),
     };
     let found = items(&hub)?.list_namespaces(which).await?;

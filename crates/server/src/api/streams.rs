@@ -17,7 +17,7 @@ use futures::{Stream, stream};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use super::extract::Query;
+use super::extract::{Query, locate};
 use crate::{
     error::ApiError,
     events::{
@@ -39,11 +39,11 @@ const FRAMES: u64 = 8;
 /// The part of a run that a stream has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
-    /// All of it.
+    /// All frames.
     Begin,
-    /// What comes after the frame with this number.
+    /// The frames after the one with this number.
     After(u64),
-    /// What is still to come.
+    /// The frames that are still to come.
     Now,
 }
 
@@ -153,7 +153,7 @@ pub(super) fn of_run(
 
 fn respond(thread: &str, run: &str, frames: impl Stream<Item = Chunk> + Send + 'static) -> Response {
     let mut response = events(frames);
-    super::runs::locate(&mut response, thread, run, Some("stream"));
+    locate(&mut response, thread, run, Some("stream"));
     response
 }
 

@@ -12,10 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use superstep_graph::{RunOptions, ThreadId, checkpoint::Retention};
 
-use super::{
-    assistants::IfExists,
-    extract::{Body, DONE, Page, SortOrder, or_empty, select},
-};
+use super::extract::{Body, DONE, IfExists, Page, SortOrder, or_empty, select};
 use crate::{
     error::ApiError,
     rows::{

@@ -133,7 +133,7 @@ impl RunEvent {
     /// Reads the JSON form of an event of a graph; `None` for one that clients do not see.
     ///
     /// # Errors
-    /// If it has another form.
+    /// The event has another form.
     pub(crate) fn read(json: Value) -> serde_json::Result<Option<Self>> {
         let mut path = SubgraphPath::default();
         let mut event = GraphEvent::deserialize(json)?;

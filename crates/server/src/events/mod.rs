@@ -1,4 +1,4 @@
-//! What happens in a run, and its projection to the streams of clients.
+//! The events of a run, and their projection to the streams of clients.
 //!
 //! ```text
 //! a run of a graph ──▶ RunEvent ──▶ the log of the run ──▶ RunsProjection ──▶ Frame ──▶ one client

@@ -16,7 +16,7 @@ use crate::{
     wire::{ids, messages, state, time},
 };
 
-/// What every frame of a run may say about it.
+/// The run of a stream, as its frames describe it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
     pub(crate) run: String,

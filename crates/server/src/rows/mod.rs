@@ -1,4 +1,4 @@
-//! What the server stores beside the threads of superstep: rows of threads, assistants and runs, in a
+//! Data of the server beside the threads of superstep: rows of threads, assistants and runs, in a
 //! [`Store`](superstep_graph::Store). A store that survives a restart makes the rows survive it.
 
 pub(crate) mod assistant;

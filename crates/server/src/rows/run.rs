@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{rows::thread::RunFailure, wire::time};
 
-/// A run: what was requested, and what became of it. It is stored before it is acknowledged, with all that it needs to begin
+/// A run: its request and its result. It is stored before it is acknowledged, with all that it needs to begin
 /// after a restart.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunRow {
@@ -54,7 +54,7 @@ impl RunStatus {
     }
 }
 
-/// What a run does.
+/// The work of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
     /// The input, in the stored form; null to continue the thread.

@@ -81,7 +81,7 @@ impl<R: Clone + Serialize + DeserializeOwned + Send + Sync> Table<R> {
     /// Stores a row.
     ///
     /// # Errors
-    /// Those of the store; nothing is changed then.
+    /// The errors of the store; nothing is changed then.
     pub(crate) async fn put(&self, id: &str, row: R) -> Result<(), ApiError> {
         let _ordered = self.writing.lock().await;
         self.store_row(id, row).await
@@ -90,7 +90,7 @@ impl<R: Clone + Serialize + DeserializeOwned + Send + Sync> Table<R> {
     /// Stores a row if there is none of this id. Returns the row that there is.
     ///
     /// # Errors
-    /// Those of the store; nothing is changed then.
+    /// The errors of the store; nothing is changed then.
     pub(crate) async fn add(&self, id: &str, row: R) -> Result<Option<R>, ApiError> {
         let _ordered = self.writing.lock().await;
         match self.get(id) {
@@ -102,7 +102,7 @@ impl<R: Clone + Serialize + DeserializeOwned + Send + Sync> Table<R> {
     /// Changes a row. Returns the new one; `None` if there is none of this id.
     ///
     /// # Errors
-    /// Those of the store; nothing is changed then.
+    /// The errors of the store; nothing is changed then.
     pub(crate) async fn change(&self, id: &str, change: impl FnOnce(&mut R)) -> Result<Option<R>, ApiError> {
         let _ordered = self.writing.lock().await;
         let Some(mut row) = self.get(id) else { return Ok(None) };
@@ -114,7 +114,7 @@ impl<R: Clone + Serialize + DeserializeOwned + Send + Sync> Table<R> {
     /// Deletes a row, if there is one.
     ///
     /// # Errors
-    /// Those of the store; nothing is changed then.
+    /// The errors of the store; nothing is changed then.
     pub(crate) async fn delete(&self, id: &str) -> Result<Option<R>, ApiError> {
         let _ordered = self.writing.lock().await;
         if !self.has(id) {

@@ -28,17 +28,17 @@ use crate::{
 
 /// The result of a run before it is stored.
 enum Outcome {
-    /// It ended by itself.
+    /// The run ended by itself.
     Ended(Box<JsonOutcome>),
     Failed(RunFailure),
-    /// It was cancelled. The outcome is missing if it never began.
+    /// The run was cancelled. The outcome is missing if it never began.
     Stopped(Option<Box<JsonOutcome>>),
     /// The server stops: the run continues after the next start.
     Drained,
 }
 
 impl Hub {
-    /// Runs what the row of a run says, and stores what became of it. A failure of the rows is the failure of the run.
+    /// Executes the run of a row, and stores its end. A failure of the rows is the failure of the run.
     pub(super) async fn execute(&self, live: &LiveRun) -> RunEnd {
         match self.run_and_store(live).await {
             Ok(end) => end,
@@ -206,13 +206,13 @@ impl Hub {
         self.log(live, RunEvent::root(Kind::Failed { name, message }));
     }
 
-    /// Stores what became of a run, on its thread and its own row, and adds the last event to its log.
+    /// Stores the end of a run, on its thread and its own row, and adds the last event to its log.
     async fn store_end(&self, live: &LiveRun, row: &RunRow, outcome: Outcome) -> Result<RunEnd, ApiError> {
         let mut end = RunEnd::default();
         let mut last = None;
         let (status, thread_status) = match outcome {
             // As it was: the next start takes it up.
-            Outcome::Drained => return Ok(end),
+            Outcome::Drained => return Ok(RunEnd::left()),
             Outcome::Stopped(_) if live.stopped() == Some(Stop::Rollback) => {
                 self.roll_back(row).await?;
                 return Ok(end);

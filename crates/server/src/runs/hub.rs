@@ -29,7 +29,7 @@ use crate::{
         table::Table,
         thread::ThreadRow,
     },
-    runs::{lanes::Lanes, live::LiveRun, log::Entry},
+    runs::{lane::Lanes, live::LiveRun, log::Entry},
     server::{Admit, Options},
     wire::{ids, time},
 };
@@ -72,7 +72,7 @@ impl Hub {
     /// Reads the rows; runs that had not ended are queued by [`recover`](Self::recover).
     ///
     /// # Errors
-    /// Those of the rows.
+    /// The errors of the rows.
     pub(crate) async fn open(
         graphs: BTreeMap<String, Arc<dyn JsonGraph>>,
         checkpointer: Arc<dyn Checkpointer>,
@@ -186,7 +186,7 @@ impl Hub {
     }
 
     /// Stops to accept runs, ends those under way after their supersteps, and waits for them, at most as long as the limit says.
-    /// What is queued, and what was ended so, continues when the rows are opened again.
+    /// Runs that are queued, or were ended by this, continue when the rows are opened again.
     pub(crate) async fn stop(&self) {
         self.stopping.cancel();
         self.drain.request("the server stops");

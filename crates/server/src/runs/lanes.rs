@@ -3,7 +3,7 @@
 //! Start at [`Hub::create`].
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::VecDeque,
     sync::{Arc, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -17,30 +17,11 @@ use crate::{
     },
     runs::{
         hub::{Hub, run_key},
+        lane::{Lane, Lanes},
         live::{LiveRun, RunEnd, Stop},
     },
     wire::{ids, time},
 };
-
-/// The runs that are queued or under way, and those whose logs are retained.
-#[derive(Default)]
-pub(super) struct Lanes {
-    /// By thread. A thread without runs has no lane.
-    lanes: BTreeMap<String, Lane>,
-    /// By run.
-    live: BTreeMap<String, Arc<LiveRun>>,
-    /// The ended runs among those, oldest first, and the size of their logs.
-    retained: VecDeque<(String, usize)>,
-    retained_bytes: usize,
-    /// The threads that are being deleted, and take no runs.
-    closed: BTreeSet<String>,
-}
-
-#[derive(Default)]
-struct Lane {
-    active: Option<Arc<LiveRun>>,
-    waiting: VecDeque<Arc<LiveRun>>,
-}
 
 /// A run to create.
 pub(crate) struct NewRun {
@@ -307,5 +288,5 @@ impl Hub {
 /// Leaves a stored run to the next start of the server.
 fn leave(live: &LiveRun) {
     live.log.end();
-    live.end.send_replace(Some(RunEnd::default()));
+    live.end.send_replace(Some(RunEnd::left()));
 }

@@ -23,18 +23,18 @@ pub(crate) struct LiveRun {
     pub(crate) log: RunLog,
     pub(crate) cancel: CancellationToken,
     stop: Mutex<Option<Stop>>,
-    /// Whether its row is stored; `None` until that is known.
+    /// `true` once its row is stored, `false` if that failed, `None` before.
     pub(crate) stored: watch::Sender<Option<bool>>,
     /// The end, once there is one.
     pub(crate) end: watch::Sender<Option<RunEnd>>,
 }
 
-/// What becomes of a run that is stopped.
+/// The fate of a run that is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stop {
-    /// It stays as it is.
+    /// The run stays as it is.
     Interrupt,
-    /// It is as if it had never been.
+    /// The run and its checkpoints are deleted.
     Rollback,
 }
 
@@ -45,6 +45,15 @@ pub(crate) struct RunEnd {
     pub(crate) state: Option<AnyState>,
     pub(crate) interrupts: Vec<Interrupt>,
     pub(crate) failure: Option<RunFailure>,
+    /// `true` if the server stops, and the run continues after the next start.
+    pub(crate) is_left: bool,
+}
+
+impl RunEnd {
+    /// Returns the end of a run that is left to the next start of the server.
+    pub(crate) fn left() -> Self {
+        Self { is_left: true, ..Self::default() }
+    }
 }
 
 impl LiveRun {

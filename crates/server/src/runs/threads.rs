@@ -51,7 +51,7 @@ impl Hub {
     /// Returns the states of a thread, newest first, of all branches.
     ///
     /// # Errors
-    /// Those of the checkpointer.
+    /// The errors of the checkpointer.
     pub(crate) async fn history(
         &self,
         row: &ThreadRow,

@@ -1,4 +1,4 @@
-//! Who may come in.
+//! Access: tokens, origins, bounds.
 
 use std::time::Duration;
 

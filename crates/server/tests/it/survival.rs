@@ -1,4 +1,4 @@
-//! What was accepted survives a restart.
+//! Restarts: accepted runs continue.
 
 use reqwest::Method;
 use serde_json::json;
@@ -31,7 +31,10 @@ async fn runs_continue_after_a_restart() {
     let second = server.post(&path, body).await["run_id"].as_str().unwrap().to_owned();
     server.until(thread, &first, "running").await;
     let stream = server.request(Method::GET, &format!("{path}/{first}/stream")).send().await.unwrap();
+    let join = server.request(Method::GET, &format!("{path}/{second}/join")).send().await.unwrap();
     server.stop().await;
+    // No result, so that the client asks again.
+    assert!(join.text().await.is_err());
     // Its end is no error, so that clients reconnect.
     assert!(crate::support::events(stream).await.iter().all(|event| event.name != "error"));
 

@@ -1,0 +1,30 @@
+//! The runs of a server by thread.
+//!
+//! Start at [`Lanes`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use crate::runs::live::LiveRun;
+
+/// The runs that are queued or under way, and those whose logs are retained.
+#[derive(Default)]
+pub(super) struct Lanes {
+    /// By thread. A thread without runs has no lane.
+    pub(super) lanes: BTreeMap<String, Lane>,
+    /// By run.
+    pub(super) live: BTreeMap<String, Arc<LiveRun>>,
+    /// The ended runs among those, oldest first, and the size of their logs.
+    pub(super) retained: VecDeque<(String, usize)>,
+    pub(super) retained_bytes: usize,
+    /// The threads that are being deleted, and take no runs.
+    pub(super) closed: BTreeSet<String>,
+}
+
+#[derive(Default)]
+pub(super) struct Lane {
+    pub(super) active: Option<Arc<LiveRun>>,
+    pub(super) waiting: VecDeque<Arc<LiveRun>>,
+}

@@ -1,0 +1,56 @@
+//! Orders behind the HTTP API of LangGraph, in SQLite, for its unchanged clients.
+//!
+//! Shows: a graph that asks, threads and accepted runs that survive a restart, and a shutdown between two supersteps.
+//!
+//! `cargo run -p superstep --features server --example server`
+//!
+//! `curl localhost:2024/runs/wait -d '{"assistant_id": "orders", "input": {"euros": 20}, "on_completion": "keep"}'`
+
+#![expect(clippy::print_stderr, reason = "an example shows what it does")]
+
+use std::error::Error;
+
+use serde_json::json;
+use superstep::{
+    prelude::*,
+    server::Server,
+    sqlite::{SqliteCheckpointer, SqliteStore},
+};
+use tokio::net::TcpListener;
+
+#[derive(State, Clone, Debug, Default)]
+struct Order {
+    euros: u32,
+    approved: bool,
+    #[channel(append)]
+    log: Log<String>,
+}
+
+async fn approve(order: Order, cx: Cx) -> OrderUpdate {
+    let approved: bool = cx.interrupt("approve", json!({ "pay euros": order.euros })).await;
+    Order::update().approved(approved)
+}
+
+async fn pay(order: Order, _: Cx) -> OrderUpdate {
+    let line = if order.approved { format!("paid {} euros", order.euros) } else { "refused".to_owned() };
+    Order::update().log([line])
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut graph = StateGraph::<Order>::new("orders");
+    let approve = graph.add_node("approve", approve);
+    let pay = graph.add_node("pay", pay);
+    graph.add_edge(START, approve);
+    graph.add_edge(approve, pay);
+    graph.add_edge(pay, END);
+
+    let server = Server::new()
+        .graph("orders", graph.compile()?)
+        .checkpointer(SqliteCheckpointer::open("server-threads.db")?)
+        .rows(SqliteStore::open("server-rows.db")?);
+    let listener = TcpListener::bind("127.0.0.1:2024").await?;
+    eprintln!("serving on http://{}", listener.local_addr()?);
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    Ok(server.serve_until(listener, stop).await?)
+}
