@@ -6,12 +6,11 @@ use serde_json::Value;
 
 use crate::{
     MessageData,
-    derived::DerivedFrom,
     messages::origin::{Fields, Origin, OriginItem, object},
 };
 
-#[cfg(feature = "openai")]
 /// Returns the origin of a message, if it is valid at this place.
+#[cfg(feature = "openai")]
 pub(crate) fn valid<'a>(
     message: &'a crate::Message,
     (wire, server, model): (&str, &str, &str),
@@ -145,9 +144,11 @@ fn append(list: &mut Vec<Value>, element: Value) {
 }
 
 /// A hash of what a message shows.
+#[cfg(feature = "openai")]
 struct Shown(String);
 
-impl DerivedFrom<MessageData> for Shown {
+#[cfg(feature = "openai")]
+impl crate::derived::DerivedFrom<MessageData> for Shown {
     fn derive(message: &MessageData) -> Self {
         let items = message.origin.as_deref().map_or(&[][..], |origin| &origin.items);
         Self(shown(message, items.contains(&OriginItem::Refused)))
