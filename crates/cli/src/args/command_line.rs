@@ -53,6 +53,7 @@ Environment:
   SUPERSTEP_LOCAL_SERVERS         the servers to discover, as `NAME=URL,...`; empty for none
   SUPERSTEP_DB                    the database of commands without `--db`
   SUPERSTEP_KEY                   the key that encrypts threads and memories
+  SUPERSTEP_SERVER_KEY            the key that clients of `serve` send
   SUPERSTEP_OLD_KEY               keys that only decrypt, separated by commas
   SUPERSTEP_REQUIRE_ENCRYPTION    `true` refuses what is not encrypted
   SUPERSTEP_STATE_DIR             the folder with your decisions on threads
