@@ -125,7 +125,7 @@ impl Backend {
         crate::postgres::Schema::new().map(Self::Postgres)
     }
 
-    /// `None` without `SUPERSTEP_RESTATE_SCENARIOS`, or where the Restate server is not installed.
+    /// `None` where the Restate server is not installed. Without `SUPERSTEP_RESTATE_SCENARIOS` also for most scenarios.
     #[cfg(all(feature = "restate", unix))]
     pub(crate) fn restate() -> Option<Self> {
         crate::restate::Namespace::new().map(Self::Restate)
@@ -153,6 +153,16 @@ impl Backend {
             #[cfg(all(feature = "restate", unix))]
             Self::Restate(namespace) => namespace.open(),
         }
+    }
+
+    /// Returns whether a run finds the state that the one before it left in memory. On Restate it does not: the next run may be that of
+    /// another process, so that each one reads its thread.
+    pub(crate) fn remembers_heads(&self) -> bool {
+        #[cfg(all(feature = "restate", unix))]
+        if let Self::Restate(_) = self {
+            return false;
+        }
+        true
     }
 
     /// Sets this store, as in a new process.

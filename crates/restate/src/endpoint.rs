@@ -105,7 +105,8 @@ impl Endpoint {
         }
     }
 
-    /// Listens on an address until `stop`, then drains all runs: they end after their superstep, and continue on another worker.
+    /// Listens on an address until `stop`, then drains all runs: they end after their superstep, and continue on another worker. A node at
+    /// work has [`grace`](EndpointBuilder::grace) to end.
     ///
     /// Several processes may listen on one address; the system distributes the connections of Restate among them.
     ///

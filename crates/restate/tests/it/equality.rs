@@ -70,7 +70,7 @@ fn counting() -> CompiledGraph<Words> {
         Words::update().count(words.count + 1).log([format!("{}", words.count)])
     });
     graph.add_edge(START, count);
-    let next = |words: &Words| if words.count < 40 { Next::Again } else { Next::Done };
+    let next = |words: &Words| if words.count < 20 { Next::Again } else { Next::Done };
     graph.add_conditional_edges(count, next, move |next| match next {
         Next::Again => count,
         Next::Done => END,
