@@ -219,8 +219,9 @@ pub(super) async fn schemas(
     State(hub): State<Arc<Hub>>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let graph = graph_of(&hub, &id)?;
-    Ok(Json(wire::schemas(&**graph)))
+    let row = assistant(&hub, &id)?;
+    let name = &row.version().graph;
+    Ok(Json(wire::schemas(name, &**hub.graph(name)?)))
 }
 
 /// Schemas of subgraphs are not known to their callers.

@@ -24,8 +24,7 @@ use crate::{
         thread::ThreadRow,
     },
     runs::{
-        hub::{Hub, run_key},
-        lanes::NewRun,
+        hub::{Hub, lanes::NewRun, run_key},
         live::{LiveRun, RunEnd, Stop},
         request::{IfNotExists, OnCompletion, OnDisconnect, RunRequest},
     },

@@ -2,6 +2,10 @@
 //!
 //! Start at [`Hub`].
 
+mod execute;
+pub(crate) mod lanes;
+mod threads;
+
 use std::{
     collections::BTreeMap,
     sync::{

@@ -18,10 +18,10 @@ pub(crate) fn drawing(graph: &dyn JsonGraph, expanded: bool) -> Value {
     json!({ "nodes": nodes.collect::<Vec<_>>(), "edges": edges(&drawing) })
 }
 
-/// Returns the JSON Schemas of a graph.
-pub(crate) fn schemas(graph: &dyn JsonGraph) -> Value {
+/// Returns the JSON Schemas of a graph with this name on the server.
+pub(crate) fn schemas(name: &str, graph: &dyn JsonGraph) -> Value {
     json!({
-        "graph_id": graph.name(),
+        "graph_id": name,
         "input_schema": object_schema(graph.input_schema()),
         "output_schema": object_schema(graph.output_schema()),
         "state_schema": object_schema(graph.output_schema()),
