@@ -218,18 +218,23 @@ fn map(settings: &impl Serialize) -> Map<String, Value> {
     }
 }
 
-/// Returns the values of settings by their names, without what may be a secret.
-fn leaves(settings: &Map<String, Value>) -> Vec<(String, Value)> {
+/// Returns the values of settings by their names.
+fn flat(settings: &Map<String, Value>) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     for (name, value) in settings {
         match value {
             Value::Object(inner) if !inner.is_empty() => {
-                let inner = leaves(inner).into_iter();
+                let inner = flat(inner).into_iter();
                 found.extend(inner.map(|(rest, value)| (format!("{name}.{rest}"), value)));
             }
             value => found.push((name.clone(), value.clone())),
         }
     }
+    found
+}
+
+/// Returns the values of settings by their names, without what may be a secret.
+fn leaves(settings: &Map<String, Value>) -> Vec<(String, Value)> {
     let is_secret = |name: &str| name.split('.').any(|part| matches!(part, "env" | "headers" | "extra"));
     // A variable's name is not its value.
     let hides = |(name, value): (String, Value)| match is_secret(&name) && !name.starts_with("shell.") {
@@ -239,7 +244,7 @@ fn leaves(settings: &Map<String, Value>) -> Vec<(String, Value)> {
             (name, value)
         }
     };
-    found.into_iter().map(hides).collect()
+    flat(settings).into_iter().map(hides).collect()
 }
 
 /// Removes the login and the query of an address.
