@@ -5,7 +5,6 @@
 use std::{collections::BTreeMap, fmt, future::pending, sync::Arc};
 
 use axum::Router;
-use futures::future::BoxFuture;
 use serde_json::Value;
 use superstep_graph::{
     Checkpointer, MemoryCheckpointer, MemoryStore, RunOptions, Store, ThreadId, convert::IntoShared,
@@ -18,7 +17,7 @@ use crate::{
     door::{Door, Token},
     error::ServerError,
     limits::Limits,
-    runs::hub::Hub,
+    runs::hub::{Admit, Hub, Options},
 };
 
 /// A server of graphs over HTTP, which unchanged clients of LangGraph use.
@@ -63,13 +62,6 @@ pub struct Server {
     options: Option<Arc<Options>>,
     admit: Option<Arc<Admit>>,
 }
-
-/// The change of the options of each run.
-pub(crate) type Options = dyn Fn(RunOptions) -> RunOptions + Send + Sync;
-
-/// The check of a thread before each of its runs, with the answers of the run by the ids of their interrupts.
-pub(crate) type Admit =
-    dyn Fn(ThreadId, Vec<(String, Value)>) -> BoxFuture<'static, Result<(), String>> + Send + Sync;
 
 impl Default for Server {
     fn default() -> Self {

@@ -21,7 +21,7 @@ use crate::{
 const VERSION: &str = "1.0";
 
 /// The end of a run.
-pub(super) enum End {
+pub(crate) enum End {
     Success,
     Cancelled,
     Interrupted(Vec<Interrupt>),
@@ -29,7 +29,7 @@ pub(super) enum End {
 }
 
 /// Translates the events of a run, from its first on.
-pub(super) struct Projection {
+pub(crate) struct Projection {
     thread: String,
     run: String,
     /// The messages of the thread that the client has, or has received.
@@ -54,7 +54,7 @@ enum Open {
 }
 
 impl Projection {
-    pub(super) fn new(thread: String, run: String) -> Self {
+    pub(crate) fn new(thread: String, run: String) -> Self {
         Self {
             thread,
             run,
@@ -70,14 +70,14 @@ impl Projection {
     }
 
     /// Begins the stream.
-    pub(super) fn begin(&mut self) -> Bytes {
+    pub(crate) fn begin(&mut self) -> Bytes {
         let (thread, run) = (self.thread.clone(), self.run.clone());
         self.push("RUN_STARTED", json!({ "threadId": thread, "runId": run, "protocolVersion": VERSION }));
         self.take()
     }
 
     /// Translates an event of the graph of the run.
-    pub(super) fn event(&mut self, event: &RunEvent) -> Bytes {
+    pub(crate) fn event(&mut self, event: &RunEvent) -> Bytes {
         if event.path.is_root() {
             match &event.kind {
                 Kind::Values { values } => self.values(values),
@@ -93,7 +93,7 @@ impl Projection {
     }
 
     /// Ends the stream.
-    pub(super) fn end(&mut self, end: End) -> Bytes {
+    pub(crate) fn end(&mut self, end: End) -> Bytes {
         self.close();
         for step in std::mem::take(&mut self.steps) {
             self.push("STEP_FINISHED", json!({ "stepName": step }));

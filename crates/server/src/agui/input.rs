@@ -13,8 +13,8 @@ use crate::{error::ApiError, wire::messages};
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunAgentInput {
-    pub(super) thread_id: String,
-    pub(super) run_id: String,
+    pub(crate) thread_id: String,
+    pub(crate) run_id: String,
     /// The whole conversation, as the client has it.
     messages: Vec<Message>,
     #[serde(default)]
@@ -71,9 +71,9 @@ enum ResumeStatus {
 }
 
 /// A question of the thread that waits, with its id.
-pub(super) struct Open {
-    pub(super) id: String,
-    pub(super) question: Value,
+pub(crate) struct Open {
+    pub(crate) id: String,
+    pub(crate) question: Value,
 }
 
 impl RunAgentInput {
@@ -81,7 +81,7 @@ impl RunAgentInput {
     ///
     /// # Errors
     /// `Ok(Err(..))` if the answers are not one for each open question; 422 for messages that are not valid.
-    pub(super) fn request(
+    pub(crate) fn request(
         self,
         graph: &str,
         values: &Map<String, Value>,
@@ -151,7 +151,7 @@ fn resume(answers: Vec<Resume>, open: &[Open]) -> Result<Map<String, Value>, Str
 }
 
 /// Returns whether a question is that of an agent about a call.
-pub(super) fn is_approval(question: &Value) -> bool {
+pub(crate) fn is_approval(question: &Value) -> bool {
     question["tool"].is_string() && question["call_id"].is_string()
 }
 

@@ -1,9 +1,9 @@
-//! The protocol AG-UI 1.0: one request is one run, whose events are one stream.
+//! The protocol AG-UI 1.0: the input of a run, and its events.
 //!
-//! Start at [`run`](endpoint::run).
+//! Start at [`Projection`].
 
-mod endpoint;
 mod events;
 mod input;
 
-pub(crate) use endpoint::run;
+pub(crate) use events::{End, Projection};
+pub(crate) use input::{Open, RunAgentInput};

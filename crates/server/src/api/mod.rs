@@ -2,12 +2,13 @@
 //!
 //! Start at [`routes`].
 
+mod agui;
 mod assistants;
-pub(crate) mod extract;
+mod extract;
 mod runs;
 mod state;
 mod store;
-pub(crate) mod streams;
+mod streams;
 mod system;
 mod threads;
 
@@ -19,9 +20,7 @@ use axum::{
     routing::{get, post},
 };
 
-pub(crate) use runs::begin;
-
-use crate::{agui, error::ApiError, runs::hub::Hub};
+use crate::{error::ApiError, runs::hub::Hub};
 
 /// Returns all endpoints.
 pub(crate) fn routes(hub: Arc<Hub>) -> Router {

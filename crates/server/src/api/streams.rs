@@ -48,13 +48,13 @@ pub(super) enum From {
 }
 
 /// Cancels a run when its client hangs up.
-pub(crate) struct Hangup {
+pub(super) struct Hangup {
     hub: Arc<Hub>,
     run: String,
 }
 
 impl Hangup {
-    pub(crate) fn new(hub: &Arc<Hub>, live: &LiveRun) -> Self {
+    pub(super) fn new(hub: &Arc<Hub>, live: &LiveRun) -> Self {
         Self { hub: hub.clone(), run: live.about.run.clone() }
     }
 }
@@ -158,7 +158,7 @@ fn respond(thread: &str, run: &str, frames: impl Stream<Item = Chunk> + Send + '
 }
 
 /// Returns an answer of server-sent events.
-pub(crate) fn events(frames: impl Stream<Item = Chunk> + Send + 'static) -> Response {
+pub(super) fn events(frames: impl Stream<Item = Chunk> + Send + 'static) -> Response {
     use futures::StreamExt as _;
     let mut response = Response::new(Bytes::from_stream(frames.map(Ok::<_, std::convert::Infallible>)));
     let headers = response.headers_mut();

@@ -14,7 +14,8 @@ use std::{
     },
 };
 
-use serde_json::Map;
+use futures::future::BoxFuture;
+use serde_json::{Map, Value};
 use superstep_graph::{
     Checkpointer, RunOptions, Store, ThreadId,
     erased::{JsonGraph, JsonThread},
@@ -34,7 +35,6 @@ use crate::{
         thread::ThreadRow,
     },
     runs::{lane::Lanes, live::LiveRun, log::Entry},
-    server::{Admit, Options},
     wire::{ids, time},
 };
 
@@ -66,6 +66,13 @@ pub(crate) struct Hub {
     /// The start of the server: UTC microseconds.
     started_us: i64,
 }
+
+/// The change of the options of each run.
+pub(crate) type Options = dyn Fn(RunOptions) -> RunOptions + Send + Sync;
+
+/// The check of a thread before each of its runs, with the answers of the run by the ids of their interrupts.
+pub(crate) type Admit =
+    dyn Fn(ThreadId, Vec<(String, Value)>) -> BoxFuture<'static, Result<(), String>> + Send + Sync;
 
 /// The key of a run's row.
 pub(crate) fn run_key(thread: &str, run: &str) -> String {

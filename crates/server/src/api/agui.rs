@@ -14,15 +14,12 @@ use serde_json::Map;
 use superstep_graph::RunOptions;
 
 use super::{
-    events::{End, Projection},
-    input::{Open, RunAgentInput},
+    extract::Body,
+    runs::begin,
+    streams::{Hangup, events},
 };
 use crate::{
-    api::{
-        begin,
-        extract::Body,
-        streams::{Hangup, events},
-    },
+    agui::{End, Open, Projection, RunAgentInput},
     error::ApiError,
     events::event::Kind,
     runs::{
@@ -37,7 +34,7 @@ use crate::{
 const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
 /// Runs a graph on a thread, and sends its events. The run is cancelled when the client hangs up, which is how clients stop it.
-pub(crate) async fn run(
+pub(super) async fn run(
     State(hub): State<Arc<Hub>>,
     Path(graph): Path<String>,
     Body(input): Body<RunAgentInput>,
