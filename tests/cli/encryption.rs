@@ -588,6 +588,7 @@ async fn a_program_of_ones_own_encrypts_its_threads() {
         "db vacuum",
         "import",
         "jobs",
+        "serve",
         "threads",
         "worker",
     ];

@@ -17,7 +17,7 @@ struct Other {
 }
 
 /// The commands that read no thread which the command line names, and those that need a PostgreSQL database.
-const WITHOUT_THREAD: [&str; 11] = [
+const WITHOUT_THREAD: [&str; 12] = [
     "db check",
     "db migrate",
     "db prune",
@@ -27,6 +27,7 @@ const WITHOUT_THREAD: [&str; 11] = [
     "import",
     "jobs",
     "run",
+    "serve",
     "threads",
     "worker",
 ];
@@ -37,13 +38,13 @@ async fn assert_all_of_a_thread(place: &Place, tried: &[&[&'static str]]) {
     assert_all_tried(commands.iter().filter(|command| command.has_database()), tried, &WITHOUT_THREAD);
 }
 
-/// Asserts that these commands are all with the flag `--trust`, but those that need a PostgreSQL database.
+/// Asserts that these commands are all with the flag `--trust`, but those that need a PostgreSQL database or serve until they are stopped.
 async fn assert_all_with_trust(place: &Place, tried: &[&[&'static str]]) {
     let commands = own_commands(place).await;
     assert_all_tried(
         commands.iter().filter(|command| command.flags().any(|flag| flag == "--trust")),
         tried,
-        &["db check", "jobs", "worker"],
+        &["db check", "jobs", "serve", "worker"],
     );
 }
 

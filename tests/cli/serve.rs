@@ -163,3 +163,26 @@ async fn a_server_for_other_machines_needs_a_key() {
     let ran = ended(&mut elsewhere).await;
     assert_eq!((ran.code, ran.stderr.contains("needs a SQLite database")), (Some(2), true), "{ran:?}");
 }
+
+#[tokio::test]
+async fn a_program_serves_its_graphs_and_their_threads() {
+    let place = Place::new();
+    let served = Served::start(place.own_command(&["serve", "--port", "0"])).await;
+    let (_, thread) = served.post("/threads", json!({})).await;
+    let thread = thread["thread_id"].as_str().unwrap().to_owned();
+    let wait = format!("/threads/{thread}/runs/wait");
+    let order = json!({ "assistant_id": "orders", "input": { "items": [{ "name": "tea", "euros": 120 }] } });
+    let (_, state) = served.post(&wait, order).await;
+    assert_eq!(state["__interrupt__"][0]["value"], "pay 120 €?", "{state}");
+    let (_, state) =
+        served.post(&wait, json!({ "assistant_id": "orders", "command": { "resume": true } })).await;
+    assert_eq!(state["status"], "paid", "{state}");
+    assert_eq!(served.stop().await, Some(0));
+    let shown = place.own(&["threads"]).await.ok().stdout;
+    assert!(shown.contains(&thread) && shown.contains("finished"), "{shown}");
+
+    // A database of someone else is not served.
+    std::fs::remove_dir_all(place.state_folder()).unwrap();
+    let ran = place.own(&["serve", "--port", "0"]).await;
+    assert_eq!((ran.code, ran.stderr.contains("--trust")), (Some(2), true), "{ran:?}");
+}

@@ -62,7 +62,7 @@ const ROOMS: [(&str, &[&str]); 22] = [
         ],
     ),
     ("superstep-session", &["superstep"]),
-    ("superstep-cli", &["superstep", "superstep-session", "superstep-acp"]),
+    ("superstep-cli", &["superstep", "superstep-session", "superstep-acp", "superstep-server"]),
 ];
 
 /// The dependencies that only certain crates may have.
@@ -152,13 +152,13 @@ const FOLDERS: [(&str, &[&str]); 16] = [
     ("restate", &["storage", "remote", "wire", "journaled", "service", "endpoint", "client"]),
     ("sealed", &["values", "checkpointer", "store"]),
     ("worker", &["queue", "jobs", "new_job", "schedule", "stored_schedules", "attempt", "worker", "running"]),
-    ("server", &["wire", "rows", "events", "runs", "api", "door", "server"]),
+    ("server", &["wire", "rows", "events", "agui", "runs", "api", "door", "server"]),
     ("session", &["offline", "config", "turn", "live"]),
     (
         "acp",
         &["wire", "stream", "transport", "message", "client", "requests", "turns", "handler", "connection"],
     ),
-    ("cli", &["output", "graphs", "session", "acp", "chat", "args", "commands", "program"]),
+    ("cli", &["output", "graphs", "session", "inspect", "acp", "chat", "args", "commands", "program"]),
 ];
 
 const MAX_FILE_LINES: usize = 800;

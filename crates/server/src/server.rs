@@ -59,6 +59,7 @@ pub struct Server {
     items: Option<Arc<dyn Store>>,
     limits: Limits,
     door: Door,
+    defaults: RunOptions,
     options: Option<Arc<Options>>,
     admit: Option<Arc<Admit>>,
 }
@@ -72,6 +73,7 @@ impl Default for Server {
             items: None,
             limits: Limits::default(),
             door: Door::default(),
+            defaults: RunOptions::new(),
             options: None,
             admit: None,
         }
@@ -117,6 +119,11 @@ impl Server {
     pub fn allow_origin(mut self, origin: impl Into<String>) -> Self {
         self.door.origins.push(origin.into());
         self
+    }
+
+    /// Sets the options of runs, such as the context and the step limit, of which a request may set others.
+    pub fn defaults(self, defaults: RunOptions) -> Self {
+        Self { defaults, ..self }
     }
 
     /// Changes the options of each run after those of its request, such as the context and the metadata.
@@ -173,7 +180,7 @@ impl Server {
     }
 
     async fn open(self) -> Result<(Arc<Hub>, Router), ServerError> {
-        let Self { graphs, checkpointer, rows, items, limits, mut door, options, admit } = self;
+        let Self { graphs, checkpointer, rows, items, limits, mut door, defaults, options, admit } = self;
         if graphs.is_empty() {
             return Err(ServerError::NoGraph);
         }
@@ -184,7 +191,7 @@ impl Server {
         }
         door.body = limits.body;
         let mut hub = Hub::open(graphs, checkpointer, items, rows, limits).await?;
-        (hub.options, hub.admit) = (options, admit);
+        (hub.defaults, hub.options, hub.admit) = (defaults, options, admit);
         let hub = Arc::new(hub);
         hub.recover()?;
         Ok((hub.clone(), door.before(api::routes(hub))))

@@ -27,7 +27,7 @@ const UNSTABLE: [&str; 2] = ["session/fork", "_session/steering"];
 /// The running program and its client.
 pub(crate) struct Editor {
     pub(crate) child: Child,
-    /// What the program said about itself.
+    /// The description that the program gave of itself.
     pub(crate) agent: Value,
     input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,

@@ -385,8 +385,9 @@ impl UsageBy {
     }
 }
 
+/// The place of a server.
 #[derive(Args, Debug)]
-pub(crate) struct ServeArgs {
+pub(crate) struct ListenArgs {
     /// The address to listen on.
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub(crate) host: IpAddr,
@@ -396,6 +397,12 @@ pub(crate) struct ServeArgs {
     /// An origin whose pages may use the server, such as `https://chat.example.org`, besides those of this machine.
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) allow_origin: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) listen: ListenArgs,
     #[command(flatten)]
     pub(crate) location: LocationArgs,
     #[command(flatten)]

@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use superstep_session::config::names::{new_thread_name, thread_name};
 
 use crate::args::{
-    command_line::ConversationArgs,
+    command_line::{ConversationArgs, ListenArgs},
     export::{ExportArgs, ImportArgs},
     jobs::{JobsCommand, WorkerArgs},
     service::ServiceArgs,
@@ -84,6 +84,11 @@ workers. A second signal ends the worker at once, and others take its jobs over 
     Chat(OwnChatArgs),
     /// Serve the agent of the program to an editor, by the Agent Client Protocol on stdin and stdout.
     Acp(OwnAcpArgs),
+    /// Serve the graphs over HTTP to clients of LangGraph and AG-UI.
+    #[command(after_help = "\
+Clients call a graph by its name. Another address than that of this machine needs a key, which the variable SUPERSTEP_SERVER_KEY \
+has and clients send as `x-api-key`.")]
+    Serve(OwnServeArgs),
     /// List the threads, the newest first.
     Threads(ThreadsArgs<DbArgs>),
     /// Show the state of a thread.
@@ -142,6 +147,17 @@ pub(crate) struct OwnChatArgs {
     /// Run calls that require approval, except those that a rule denies.
     #[arg(long, short)]
     pub(crate) yes: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OwnServeArgs {
+    #[command(flatten)]
+    pub(crate) listen: ListenArgs,
+    #[command(flatten)]
+    pub(crate) database: DbArgs,
+    /// Run the threads of this database although this program did not create it on this machine.
+    #[arg(long)]
+    pub(crate) trust: bool,
 }
 
 #[derive(Args, Debug)]

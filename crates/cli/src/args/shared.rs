@@ -144,7 +144,7 @@ pub(crate) struct ThreadsArgs<L: Args> {
 /// The status of threads to list.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusFilter {
-    /// Nothing is left to do.
+    /// The last turn has ended.
     Finished,
     /// A call or a question waits for the user.
     Waiting,

@@ -21,7 +21,7 @@ use crate::output::table::{formatted, new_table};
 /// A tool with its group.
 pub(crate) struct Listed {
     pub(crate) group: String,
-    /// Its calls require approval.
+    /// Whether calls require approval.
     pub(crate) asks: bool,
     pub(crate) tool: Arc<dyn Tool>,
 }

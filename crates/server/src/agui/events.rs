@@ -307,7 +307,7 @@ fn interrupt(asked: &Interrupt) -> Value {
     wire
 }
 
-/// Returns a stored message; `None` for one that is none.
+/// Returns a stored message; `None` for a value that has no author.
 fn message_to_wire(message: &Value) -> Option<Value> {
     let role = message["role"].as_str()?;
     let mut wire = json!({ "id": message["id"], "role": role, "content": message["content"] });

@@ -52,6 +52,8 @@ pub(crate) struct Hub {
     pub(crate) runs: Table<RunRow>,
     pub(crate) assistants: Table<AssistantRow>,
     pub(crate) limits: Limits,
+    /// The options of runs before those of their requests, and the change after them.
+    pub(crate) defaults: RunOptions,
     pub(crate) options: Option<Arc<Options>>,
     pub(crate) admit: Option<Arc<Admit>>,
     pub(super) lanes: Mutex<Lanes>,
@@ -102,6 +104,7 @@ impl Hub {
             assistants: Table::open(rows, "assistants").await?,
             checkpointer,
             limits,
+            defaults: RunOptions::new(),
             options: None,
             admit: None,
             lanes: Mutex::default(),

@@ -21,7 +21,7 @@ impl TestServer {
     }
 }
 
-/// Returns the types of events, with what tells them apart.
+/// Returns the types of events, with the field by which they differ.
 fn types(events: &[Value]) -> Vec<String> {
     let shown = |event: &Value| {
         let more = ["stepName", "delta", "toolCallName", "content", "code"]

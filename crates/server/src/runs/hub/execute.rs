@@ -152,15 +152,19 @@ impl Hub {
             DurabilityPlan::Async => Durability::Async,
             DurabilityPlan::Exit => Durability::Exit,
         };
-        let mut options = RunOptions::new()
+        let mut options = self
+            .defaults
+            .clone()
             .thread(row.thread.as_str())
             .on_unfinished(OnUnfinished::Discard)
             .cancel(live.cancel.clone())
             .drain(self.drain.clone())
-            .context(plan.context.clone())
             .break_before(&plan.break_before)
             .break_after(&plan.break_after)
             .durability(durability);
+        if !plan.context.is_null() {
+            options = options.context(plan.context.clone());
+        }
         if let Some(limit) = plan.step_limit {
             options = options.step_limit(limit);
         }
