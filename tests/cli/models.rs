@@ -242,7 +242,6 @@ async fn no_call_of_an_answer_that_failed_or_was_cut_runs() {
         r#"{"choices":[{"delta":{},"finish_reason":"model_context_window_exceeded"}]}"#,
         r#"{"choices":[{"delta":{},"finish_reason":"MALFORMED_FUNCTION_CALL"}]}"#,
         r#"{"choices":[{"delta":{},"finish_reason":"timeout"}]}"#,
-        r#"{"choices":[{"delta":{},"finish_reason":"PROHIBITED_CONTENT"}]}"#,
     ] {
         let place = Place::new();
         let server = serve([Answer::stream().data(call).data(end).done(), txt("second")]).await;
@@ -257,4 +256,11 @@ async fn no_call_of_an_answer_that_failed_or_was_cut_runs() {
         assert_eq!(ran.stdout, "second\n", "{end}");
         assert!(!place.work().join("ran").exists(), "{end}");
     }
+    // A withheld answer is not asked for again.
+    let place = Place::new();
+    let end = r#"{"choices":[{"delta":{},"finish_reason":"PROHIBITED_CONTENT"}]}"#;
+    let server = serve([Answer::stream().data(call).data(end).done()]).await;
+    place.run(&["run", "go", "--yes", "--base-url", &server.base_url(), "--model", "a"]).await;
+    assert_eq!(server.requests().len(), 1);
+    assert!(!place.work().join("ran").exists());
 }

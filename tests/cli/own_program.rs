@@ -54,7 +54,7 @@ async fn without_a_command_it_prints_its_help() {
     };
     let mut wanted = environment(&place.run(&["--help"]).await.ok().stdout);
     let is_of_models =
-        |name: &str| ["OPENAI_", "ANTHROPIC_", "GEMINI_"].iter().any(|own| name.starts_with(own));
+        |name: &str| ["OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_"].iter().any(|own| name.starts_with(own));
     wanted.retain(|name| !is_of_models(name) && name != "SUPERSTEP_LOCAL_SERVERS");
     assert_eq!(environment(&help), wanted);
     assert!(place.own(&["completions", "bash"]).await.ok().stdout.contains("own_program"));

@@ -23,6 +23,7 @@ Inputs and updates are JSON objects with an entry for each written channel of th
 Environment:
   SUPERSTEP_DB                    the database of commands without `--db`
   SUPERSTEP_KEY                   the key that encrypts threads
+  SUPERSTEP_SERVER_KEY            the key that clients of `serve` send
   SUPERSTEP_OLD_KEY               keys that only decrypt, separated by commas
   SUPERSTEP_REQUIRE_ENCRYPTION    `true` refuses what is not encrypted
   SUPERSTEP_STATE_DIR             the folder that records your own databases
