@@ -442,12 +442,14 @@ async fn many_turns_leave_the_memory_flat_and_no_stale_line() {
     let mut at_third = 0;
     for turn in 1..=turns {
         tmux.says(&format!("{turn} + {turn}"));
-        let reply = format!("{turn} + {turn} = {}\n", 2 * turn);
+        let reply = format!("{turn} + {turn} = {}", 2 * turn);
         let ended = async {
             loop {
                 // The screen only: the whole history would be read again for each turn.
                 let screen = tmux.tmux(&["capture-pane", "-p", "-J"]);
-                if screen.contains(&reply) && screen.contains("ready · ") {
+                // `-J` keeps the blanks at the end of a line.
+                let has_reply = screen.lines().any(|line| line.trim_end() == reply);
+                if has_reply && screen.contains("ready · ") {
                     break;
                 }
                 sleep(Duration::from_millis(15)).await;
