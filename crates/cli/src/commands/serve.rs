@@ -94,7 +94,7 @@ impl Door {
     /// Listens.
     ///
     /// # Errors
-    /// Other machines can reach the address, and there is no key; or nobody can listen there.
+    /// Other machines can reach the address, and there is no key; or the address cannot be used.
     async fn open(args: ListenArgs) -> Result<Self, SessionError> {
         let ListenArgs { host, port, allow_origin } = args;
         let key = key()?;

@@ -21,7 +21,7 @@ use crate::output::table::{formatted, new_table};
 /// A tool with its group.
 pub(crate) struct Listed {
     pub(crate) group: String,
-    /// Whether calls require approval.
+    /// `true` if its calls require approval.
     pub(crate) asks: bool,
     pub(crate) tool: Arc<dyn Tool>,
 }
