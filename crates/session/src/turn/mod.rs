@@ -4,7 +4,6 @@
 
 pub mod dream_thread;
 pub mod dreams;
-#[cfg(any(feature = "postgres", feature = "restate"))]
 pub mod hosted;
 pub mod mcp;
 pub mod randomness;
