@@ -34,8 +34,9 @@ pub(crate) struct Projection {
     run: String,
     /// The messages of the thread that the client has, or has received.
     known: BTreeSet<String>,
-    has_values: bool,
-    values: Map<String, Value>,
+    /// The newest state without its messages; `None` before the first one.
+    state: Option<Map<String, Value>>,
+    messages: Vec<Value>,
     steps: BTreeSet<String>,
     /// The part of a message that is open.
     open: Option<Open>,
@@ -59,8 +60,8 @@ impl Projection {
             thread,
             run,
             known: BTreeSet::new(),
-            has_values: false,
-            values: Map::new(),
+            state: None,
+            messages: Vec::new(),
             steps: BTreeSet::new(),
             open: None,
             discarded: BTreeMap::new(),
@@ -80,8 +81,7 @@ impl Projection {
     pub(crate) fn event(&mut self, event: &RunEvent) -> Bytes {
         if event.path.is_root() {
             match &event.kind {
-                Kind::Values { values } => self.values(values),
-                Kind::Paused { values, .. } => self.values(values),
+                Kind::Values { values } | Kind::Paused { values, .. } => self.values(values),
                 Kind::TaskStart { task, .. } => self.begin_step(&task.node),
                 Kind::TaskEnd { task, .. } => self.end_step(&task.node),
                 Kind::Custom { data } => self.push("CUSTOM", json!({ "name": "custom", "value": data })),
@@ -98,9 +98,8 @@ impl Projection {
         for step in std::mem::take(&mut self.steps) {
             self.push("STEP_FINISHED", json!({ "stepName": step }));
         }
-        if self.has_values {
-            let messages = self.values.get(messages::CHANNEL).and_then(Value::as_array);
-            let messages: Vec<_> = messages.into_iter().flatten().filter_map(message_to_wire).collect();
+        if self.state.is_some() {
+            let messages: Vec<_> = self.messages.iter().filter_map(message_to_wire).collect();
             self.push("MESSAGES_SNAPSHOT", json!({ "messages": messages }));
         }
         let outcome = match end {
@@ -131,23 +130,22 @@ impl Projection {
 
     fn values(&mut self, values: &Map<String, Value>) {
         let mut state = values.clone();
-        let all = state.remove(messages::CHANNEL);
-        let all = all.as_ref().and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        if self.has_values {
+        let all = match state.remove(messages::CHANNEL) {
+            Some(Value::Array(all)) => all,
+            _ => Vec::new(),
+        };
+        if self.state.is_some() {
             self.close();
-            for message in all {
-                self.whole(message);
-            }
+            all.iter().for_each(|message| self.whole(message));
         } else {
             // The first values are those that the run found, with its input.
             self.known.extend(all.iter().filter_map(|message| message["id"].as_str()).map(str::to_owned));
         }
-        let mut before = self.values.clone();
-        before.remove(messages::CHANNEL);
-        if !self.has_values || before != state {
+        if self.state.as_ref() != Some(&state) {
             self.push("STATE_SNAPSHOT", json!({ "snapshot": state }));
+            self.state = Some(state);
         }
-        (self.has_values, self.values) = (true, values.clone());
+        self.messages = all;
     }
 
     /// Sends a stored message that the client does not have.

@@ -21,7 +21,6 @@ use super::{
 use crate::{
     agui::{End, Open, Projection, RunAgentInput},
     error::ApiError,
-    events::event::Kind,
     runs::{
         hub::Hub,
         live::LiveRun,
@@ -56,12 +55,7 @@ pub(super) async fn run(
     let live = begin(&hub, &thread, request).await?;
     let hangup = Hangup::new(&hub, &live);
     let first = stream::iter([projection.begin()]);
-    let heartbeat = hub.limits.heartbeat;
-    let rest = follow(live, projection, heartbeat).map(move |chunk| {
-        let _ = &hangup;
-        chunk
-    });
-    Ok(events(first.chain(rest)))
+    Ok(events(first.chain(follow(live, projection, hub.limits.heartbeat, hangup))))
 }
 
 /// Returns the values and the open questions of a thread; empty for a new one.
@@ -79,27 +73,25 @@ async fn stand(hub: &Hub, thread: &str) -> Result<(Map<String, serde_json::Value
     Ok((snapshot.state.values()?, open))
 }
 
-/// Returns the frames of a run to its end.
+/// Returns the frames of a run to its end. The stream has `hangup`, which acts when it is dropped.
 fn follow(
     live: Arc<LiveRun>,
     projection: Projection,
     heartbeat: std::time::Duration,
+    hangup: Hangup,
 ) -> impl Stream<Item = Bytes> + Send {
     let reader = LogReader::new(live.clone());
-    stream::unfold(Some((live, reader, projection)), move |state| async move {
-        let (live, mut reader, mut projection) = state?;
+    stream::unfold(Some((live, reader, projection, hangup)), move |state| async move {
+        let (live, mut reader, mut projection, hangup) = state?;
         loop {
             let end = match tokio::time::timeout(heartbeat, reader.next()).await {
-                Err(_) => return Some((KEEP_ALIVE, Some((live, reader, projection)))),
+                Err(_) => return Some((KEEP_ALIVE, Some((live, reader, projection, hangup)))),
                 Ok(Read::Event(entry)) => {
                     let chunk = projection.event(&entry.event);
-                    if let Kind::Failed { .. } | Kind::Started { .. } = entry.event.kind {
-                        continue;
-                    }
                     if chunk.is_empty() {
                         continue;
                     }
-                    return Some((chunk, Some((live, reader, projection))));
+                    return Some((chunk, Some((live, reader, projection, hangup))));
                 }
                 Ok(Read::Lost) => End::Failed {
                     code: "STREAM_LOST".to_owned(),

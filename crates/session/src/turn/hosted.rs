@@ -163,9 +163,8 @@ impl Hosted {
                 if !answers.is_empty() {
                     let state = agent.graph().thread(&thread).state().await?;
                     let waiting = Waiting::of(state.tasks.iter().flat_map(|task| &task.interrupts))?;
-                    decided.answered(waiting.iter().filter_map(|call| {
-                        let (_, answer) = answers.iter().find(|(id, _)| *id == call.interrupt)?;
-                        Some((&*call.interrupt, &call.request, serde_json::from_value(answer.clone()).ok()?))
+                    decided.answered(Waiting::decisions(&waiting, |interrupt| {
+                        answers.iter().find(|(id, _)| id == interrupt).map(|(_, answer)| answer.clone())
                     }));
                 }
                 decided.begins_run()

@@ -122,11 +122,7 @@ impl Setup {
         waiting: &[Waiting],
         answers: Answers,
     ) -> Result<RunOptions, SessionError> {
-        let decisions = waiting.iter().filter_map(|call| {
-            let decision = answers.get(&call.interrupt).cloned()?;
-            Some((&*call.interrupt, &call.request, serde_json::from_value(decision).ok()?))
-        });
-        self.decided.answered(decisions);
+        self.decided.answered(Waiting::decisions(waiting, |interrupt| answers.get(interrupt).cloned()));
         Ok(self.options()?.answers(answers))
     }
 

@@ -5,7 +5,10 @@
 mod shown;
 
 use serde_json::Value;
-use superstep::{Interrupt, agent::approval::ApprovalRequest};
+use superstep::{
+    Interrupt,
+    agent::{Approval, approval::ApprovalRequest},
+};
 
 use self::shown::HiddenArguments;
 use crate::{
@@ -45,6 +48,17 @@ impl Waiting {
             Ok(Self { interrupt: asked.id.clone(), id: asked.key.clone(), request })
         };
         interrupts.into_iter().map(waiting).collect()
+    }
+
+    /// Returns the decisions about calls: those of the answers by their interrupts.
+    pub(crate) fn decisions(
+        waiting: &[Self],
+        answer: impl Fn(&str) -> Option<Value>,
+    ) -> impl Iterator<Item = (&str, &ApprovalRequest, Approval)> {
+        waiting.iter().filter_map(move |call| {
+            let decision = serde_json::from_value(answer(&call.interrupt)?).ok()?;
+            Some((&*call.interrupt, &call.request, decision))
+        })
     }
 
     /// Returns whether it is a call of one of these tools, and not a form.
