@@ -50,6 +50,10 @@ crash-proof runs="1000" seed="15":
 restate-proof runs="1000" seed="15" nodes="3": restate
     SUPERSTEP_PROOF_RUNS={{runs}} SUPERSTEP_PROOF_SEED={{seed}} SUPERSTEP_PROOF_NODES={{nodes}} cargo test -p superstep-restate --all-features --test restate -- proof::runs --nocapture --test-threads=1
 
+# A run whose worker ends before or after each request of it; the tests try some of them.
+restate-crashes every="1": restate
+    SUPERSTEP_CRASH_EVERY={{every}} cargo test -p superstep-restate --all-features --test restate -- crashes --nocapture
+
 # Runs over two workers that are killed and three nodes that are paused, so that a node goes on as the leader that it was.
 restate-pauses runs="300" seed="15": restate
     SUPERSTEP_PROOF_RUNS={{runs}} SUPERSTEP_PROOF_SEED={{seed}} SUPERSTEP_PROOF_NODES=3 cargo test -p superstep-restate --all-features --test restate -- runs_over_paused --nocapture

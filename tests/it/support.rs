@@ -138,7 +138,7 @@ impl Backend {
             Self::Text(store) => {
                 let mut store = store.lock().unwrap();
                 if Arc::strong_count(&store) == 1 {
-                    let moved = moved(&store).now_or_never().expect("a store in memory does not wait");
+                    let moved = moved(&**store).now_or_never().expect("a store in memory does not wait");
                     *store = Arc::new(moved);
                 }
                 store.clone()
@@ -171,8 +171,8 @@ impl Backend {
     }
 }
 
-/// Moves all threads to another store as text.
-async fn moved(store: &MemoryCheckpointer) -> MemoryCheckpointer {
+/// Moves all threads to another store as text, which that store then gives again.
+pub(crate) async fn moved(store: &dyn Checkpointer) -> MemoryCheckpointer {
     let (next, options) = (MemoryCheckpointer::new(), ExportOptions::default());
     for thread in store.names().await.unwrap() {
         let text = text::export(store, &thread, &options).await.unwrap();
@@ -217,7 +217,9 @@ macro_rules! on_every_store {
             #[tokio::test(start_paused = true)]
             async fn in_restate() {
                 if let Some(backend) = crate::support::Backend::restate() {
+                    let store = backend.open();
                     super::$name(backend).await;
+                    crate::support::moved(&*store).await;
                 }
             }
         }

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod conformance;
+mod crashes;
 mod endurance;
 mod equality;
 mod limits;
