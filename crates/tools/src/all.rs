@@ -7,6 +7,7 @@ use superstep_llm::Tool;
 use crate::{
     calculate::calculate,
     clock::current_time,
+    pin::pin,
     settings::ToolSettings,
     shell::shell_with,
     todo::todo,
@@ -15,7 +16,7 @@ use crate::{
 };
 
 /// All tools of a workspace: `list_files`, `read_file`, `search_files`, `edit_file`, `write_file`, `shell`, `fetch_url`,
-/// `todo`, `calculate`, `current_time`.
+/// `todo`, `pin`, `calculate`, `current_time`.
 ///
 /// `edit_file`, `write_file`, `shell` and `fetch_url` require approval; the others change nothing. Build your
 /// own list from the constructors of the single tools.
@@ -55,6 +56,7 @@ pub fn all_with(
         Arc::new(shell_with(&workspace, settings.shell.clone())),
         Arc::new(fetch_url_with(settings.web.clone())),
         Arc::new(todo()),
+        Arc::new(pin()),
         Arc::new(calculate()),
         Arc::new(current_time(clock)),
     ])

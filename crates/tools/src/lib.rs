@@ -1,5 +1,5 @@
 //! Tools of an agent that works in one directory: list, read, search, edit and write files, run commands, read pages of the web,
-//! keep a list of what is to be done, calculate, report the time; and files of the program beside them.
+//! keep a list of what is to be done, pin what must stay, calculate, report the time; and files of the program beside them.
 //!
 //! File tools cannot leave the directory: see [`Workspace`]. Start at [`all()`]. Without the feature `workspace` there are only
 //! the files of the program: [`SpillFiles`].
@@ -13,6 +13,8 @@ mod call;
 #[cfg(feature = "workspace")]
 mod clock;
 mod folders;
+#[cfg(feature = "workspace")]
+mod pin;
 #[cfg(feature = "workspace")]
 mod question;
 #[cfg(feature = "workspace")]
@@ -39,6 +41,8 @@ pub use calculate::calculate;
 #[cfg(feature = "workspace")]
 pub use clock::current_time;
 pub use folders::{spill_files::SpillFiles, thread_folders::make_private_folder};
+#[cfg(feature = "workspace")]
+pub use pin::pin;
 #[cfg(feature = "workspace")]
 pub use settings::{ShellSettings, ToolSettings, WebSettings};
 #[cfg(feature = "workspace")]

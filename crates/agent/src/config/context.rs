@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{prompts, truncate::Truncate};
+use super::{keep::Keep, prompts, truncate::Truncate};
 
 /// The size of requests, and the reduction of larger ones.
 ///
@@ -18,6 +18,9 @@ pub struct ContextConfig {
     pub budget: ContextBudget,
     /// The reductions applied in this order until the request is within its budget.
     pub layers: Vec<ContextLayer>,
+    /// What requests keep of the messages that they leave out.
+    #[serde(skip_serializing_if = "Keep::is_default")]
+    pub keep: Keep,
     /// The condition for giving up summaries.
     pub breaker: Breaker,
     /// Reduces and resends a request that the provider rejected as too long, once.
@@ -103,6 +106,7 @@ impl Default for ContextConfig {
             window: None,
             budget: ContextBudget::Ratio(0.70),
             layers: Vec::new(),
+            keep: Keep::default(),
             breaker: Breaker::default(),
             retry_overflow: true,
         }
@@ -128,6 +132,11 @@ impl ContextConfig {
             ContextBudget::Tokens(tokens) => tokens,
             ContextBudget::Reserve(tokens) => window.saturating_sub(tokens),
         }
+    }
+
+    /// Returns a share of the window, in tokens.
+    pub(crate) fn of_window(&self, part: f64) -> u64 {
+        share(self.window.unwrap_or(Self::USUAL_WINDOW), part)
     }
 
     /// Returns whether a layer writes summaries.

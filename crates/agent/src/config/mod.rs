@@ -8,6 +8,7 @@ pub(crate) mod budget;
 pub(crate) mod context;
 pub(crate) mod delimiters;
 pub(crate) mod finish;
+pub(crate) mod keep;
 pub(crate) mod limit;
 pub(crate) mod loops;
 pub(crate) mod media;
@@ -24,6 +25,7 @@ pub use self::{
     budget::{Budget, Cost},
     context::{Breaker, ContextBudget, ContextConfig, ContextLayer},
     finish::{Finish, FinishBy, OutputMode},
+    keep::{Keep, KeptResults},
     limit::{AtLimit, Limit, LimitUnit},
     loops::{LoopAction, LoopRule, Repeat},
     media::MediaConfig,

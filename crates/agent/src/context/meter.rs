@@ -4,6 +4,7 @@ use superstep_llm::{Message, ToolSpec, media::Accepts, tokens::TokenCounter};
 
 use super::{
     frame::{Frame, synthetic_text},
+    kept,
     shown::Shown,
     summary,
 };
@@ -11,7 +12,7 @@ use crate::{
     AgentState,
     config::{ContextConfig, context::share},
     deps::AgentDeps,
-    state::{ContextView, RequestSize, view::Change},
+    state::{ContextView, Pins, RequestSize, view::Change},
 };
 
 /// Counts the tokens of one agent's requests.
@@ -100,6 +101,19 @@ impl<'a> Meter<'a> {
     /// Returns the tokens of a summary as it is sent.
     pub(super) fn summary(&self, text: &str) -> u64 {
         self.message(&summary::message(text))
+    }
+
+    /// Returns the tokens of what is kept, as it is sent.
+    pub(super) fn carried(&self, text: &str) -> u64 {
+        self.message(&kept::message(text))
+    }
+
+    pub(super) fn pins(&self) -> &'a Pins {
+        &self.state.pins
+    }
+
+    pub(super) fn text(&self, text: &str) -> u64 {
+        self.message(&Message::user(text))
     }
 
     pub(super) fn message(&self, message: &Message) -> u64 {

@@ -6,6 +6,7 @@ use superstep_llm::{Message, Request, Role};
 
 use super::{
     conversation_text::conversation_text,
+    kept::Keeper,
     meter::Meter,
     shown::{Shown, is_of_user},
 };
@@ -139,6 +140,7 @@ struct Plan<'a> {
     /// The messages whose sent form changes.
     changed: BTreeSet<usize>,
     newest_of_user: Option<usize>,
+    keeper: Keeper<'a>,
     overhead: u64,
     limit: u64,
     last_group: usize,
@@ -155,10 +157,10 @@ impl<'a> Plan<'a> {
     ) -> Self {
         let sizes =
             (shown.start..shown.messages.len()).map(|place| meter.message(&shown.at(place))).collect();
-        let change = Change { view, before: size, after: size, dropped: 0 };
+        let change = Change { view, before: size, after: size, dropped: 0, pins_left_out: 0 };
         let (last_group, newest_of_user) = (shown.last_group(), shown.newest_of_user());
-        let changed = BTreeSet::new();
-        Self { meter, shown, change, sizes, changed, newest_of_user, overhead, limit, last_group }
+        let (changed, keeper) = (BTreeSet::new(), Keeper::new(meter, shown.messages));
+        Self { meter, keeper, shown, change, sizes, changed, newest_of_user, overhead, limit, last_group }
     }
 
     fn size(&self, place: usize) -> u64 {
@@ -292,11 +294,17 @@ impl<'a> Plan<'a> {
         Some(places.into_iter().find(|place| fits(*place)).unwrap_or(last))
     }
 
-    /// Returns the tokens of the sent conversation from `start` on.
+    /// Returns the tokens of the sent conversation from `start` on, with what is kept of the messages before it.
     fn rest(&self, start: usize) -> u64 {
         let kept =
             self.newest_user_before(start).map_or(0, |kept| self.meter.message(&self.shown.messages[kept]));
+        let carried = self.carried(self.keeper.text(start, self.newest_user_before(start)).as_deref());
+        let kept = kept.saturating_add(carried);
         (start..self.shown.messages.len()).map(|place| self.size(place)).fold(kept, u64::saturating_add)
+    }
+
+    fn carried(&self, text: Option<&str>) -> u64 {
+        text.map_or(0, |text| self.meter.carried(text))
     }
 
     /// Returns the newest user message, if it is before `start`.
@@ -319,6 +327,11 @@ impl<'a> Plan<'a> {
             change.after = change.after.saturating_sub(size);
             changed.insert(place);
         }
+        let was_carried = self.carried(change.view.carried.as_deref());
+        change.view.carried = self.keeper.text(start, kept);
+        let carried = self.carried(change.view.carried.as_deref());
+        change.after = change.after.saturating_sub(was_carried).saturating_add(carried);
+        change.pins_left_out = self.keeper.pins_left_out();
         change.dropped = changed.len();
         change.view.start = messages[start].id.clone();
         change.view.kept = kept.map(|kept| messages[kept].id.clone()).unwrap_or_default();

@@ -7,7 +7,7 @@ use std::{
 
 use superstep_llm::{Message, MessageData, Role, convert::DerivedFrom};
 
-use super::summary;
+use super::{kept, summary};
 use crate::{
     config::{Truncate, prompts},
     state::{ContextView, Messages},
@@ -17,6 +17,8 @@ use crate::{
 pub(crate) struct Shown<'a> {
     pub(super) messages: &'a Messages,
     pub(super) summary: Option<Cow<'a, str>>,
+    /// What is kept of the messages before the sent part.
+    carried: Option<&'a str>,
     /// The start of the sent part.
     pub(super) start: usize,
     /// An earlier message that is sent as well.
@@ -42,16 +44,28 @@ impl<'a> Shown<'a> {
         let start = place(&view.start);
         let kept = start.and_then(|start| place(&view.kept).filter(|kept| *kept < start));
         let summary = view.summary.as_deref().filter(|_| start.is_some()).map(Cow::Borrowed);
+        let carried = view.carried.as_deref().filter(|_| start.is_some());
         let (shortened, pruned) = (behind(&view.shortened), behind(&view.pruned));
         let (without_media, without_origin) = (behind(&view.without_media), behind(&view.bare_until));
         let start = start.unwrap_or(0);
-        Self { messages, summary, start, kept, shortened, pruned, without_media, without_origin, micro }
+        Self {
+            messages,
+            summary,
+            carried,
+            start,
+            kept,
+            shortened,
+            pruned,
+            without_media,
+            without_origin,
+            micro,
+        }
     }
 
     /// Returns the sent messages.
     pub(crate) fn messages(&self) -> impl Iterator<Item = Message> {
         let summary = self.summary.as_deref().map(summary::message);
-        let kept = self.kept.map(|kept| self.messages[kept].clone());
+        let newest = self.kept.map(|kept| self.messages[kept].clone());
         let rest = self.messages.iter().enumerate().skip(self.start);
         let (pruned, shortened, bare, micro) = (self.pruned, self.shortened, self.without_media, self.micro);
         let without_origin = self.without_origin;
@@ -60,7 +74,8 @@ impl<'a> Shown<'a> {
             let is_bare = at < without_origin && shown.origin.is_some();
             if is_bare { shown.with(|message| message.origin = None) } else { shown }
         });
-        summary.into_iter().chain(kept).chain(rest)
+        let carried = self.carried.map(kept::message);
+        carried.into_iter().chain(summary).chain(newest).chain(rest)
     }
 
     /// Returns the message at a position, as it is sent.

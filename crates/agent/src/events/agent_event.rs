@@ -177,6 +177,9 @@ pub enum AgentEvent {
         /// The number of tokens by which the request still exceeds its limit.
         #[serde(default, skip_serializing_if = "is_zero")]
         over: u64,
+        /// The number of pins that are longer than their share of the window, and left out.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        pins_left_out: u64,
     },
     /// Summaries are ineffective and disabled for this turn.
     CompactionPaused {},

@@ -198,8 +198,8 @@ fn no_room(view: &ContextView, overhead: u64, limit: u64) -> String {
 
 /// Returns the event that reports a change, with the tokens by which the request still exceeds its limit.
 pub(super) fn compacted(change: &Change, over: u64) -> AgentEvent {
-    let Change { before, after, dropped, .. } = *change;
-    AgentEvent::Compacted { before, after, dropped, over }
+    let Change { before, after, dropped, pins_left_out, .. } = *change;
+    AgentEvent::Compacted { before, after, dropped, over, pins_left_out }
 }
 
 /// Returns the id of the newest message.

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     AgentState,
     config::Breaker,
-    context::finish::problem,
+    context::{finish::problem, kept},
     deps::{AgentDeps, folder},
     state::{AgentStateUpdate, ContextView, LastAnswer, Metadata, StopReason},
 };
@@ -45,9 +45,17 @@ pub(crate) async fn init_state(
         let changes = Box::pin(of_discarded(&deps, cwd.as_deref(), &files.before, &cx)).await;
         update = update.files(changes);
     }
-    let Steered { messages: earlier, last } = unread(&state, &cx).await?;
+    let Steered { messages: mut earlier, last } = unread(&state, &cx).await?;
     if !earlier.is_empty() {
-        update = update.messages(before_input(&state, earlier)).steered(last);
+        update = update.steered(last);
+    }
+    let pins = state.missing_pins(&deps.config.context.keep.pins);
+    if !pins.is_empty() {
+        earlier.insert(0, kept::pinned(&pins).with_id(cx.id("pins")));
+        update = update.pins(pins);
+    }
+    if !earlier.is_empty() {
+        update = update.messages(before_input(&state, earlier));
     }
     let config = of_turn(deps.config, &state);
     if state.output.is_some() || !state.output_problem.is_empty() {

@@ -11,7 +11,7 @@ use crate::{
     ReactConfig,
     config::{
         AfterEmpty, ApprovalConfig, AtLimit, Budget, ContextBudget, ContextConfig, ContextLayer, EmptyPolicy,
-        Exhausted, Finish, FinishBy, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, MediaConfig,
+        Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, MediaConfig,
         Repeat, ResultOrder, Retrieve, ToolErrors, ToolMode, Truncate, TruncateSide, prompts,
     },
 };
@@ -99,6 +99,7 @@ impl Default for ReactConfig {
                     ContextLayer::consolidate(10),
                     ContextLayer::Snip { keep_last: 4 },
                 ],
+                keep: Keep::recommended(),
                 ..ContextConfig::default()
             },
             loops: vec![

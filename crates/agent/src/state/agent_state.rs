@@ -15,6 +15,7 @@ use super::{
     hook_failure::HookFailure,
     outcome::{AgentOutcome, StopReason},
     parts::Parts,
+    pins::Pins,
     request_frame::RequestFrame,
     view::{ContextView, RequestSize},
 };
@@ -39,7 +40,7 @@ pub type Messages = ById<Message, MessageIds>;
 
 /// The state of the agent graph.
 ///
-/// `messages`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `frame`, `permissions` and
+/// `messages`, `pins`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `frame`, `permissions` and
 /// `permitted_in` last as long as the thread, `hints` until they are sent, `user_id` and `cwd` until another
 /// input writes them. Every other channel belongs to one turn and is reset at the next one.
 #[derive(State, Clone, Debug, Default, PartialEq)]
@@ -51,6 +52,9 @@ pub struct AgentState {
     /// request is answered.
     #[channel(append)]
     pub hints: Log<String>,
+    /// The texts that requests contain although earlier messages are left out; see [`AgentState::pin`].
+    #[channel(merge_by_id)]
+    pub pins: Pins,
     /// The parts of the model's responses, in order; empty unless
     /// [`ReactConfig::parts`](crate::ReactConfig::parts) is on.
     #[channel(merge_by_id)]

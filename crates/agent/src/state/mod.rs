@@ -9,6 +9,7 @@ pub(crate) mod has_agent;
 pub(crate) mod hook_failure;
 pub(crate) mod outcome;
 pub(crate) mod parts;
+pub(crate) mod pins;
 pub(crate) mod request_frame;
 pub(crate) mod view;
 
@@ -21,6 +22,7 @@ pub use self::{
     hook_failure::HookFailure,
     outcome::{BudgetLimit, StopReason},
     parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus},
+    pins::{Pin, PinKind, PinSource, Pins},
     request_frame::{FrameData, RequestFrame},
     view::{ContextView, RequestSize},
 };

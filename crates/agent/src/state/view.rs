@@ -17,6 +17,9 @@ pub struct ContextView {
     /// The summary of the messages before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
+    /// What is kept word for word of the messages before it: pins, results and messages of the user, as one message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carried: Option<String>,
     /// A user message before [`start`](Self::start) that is still sent, because it was the newest when the
     /// view was created; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -93,4 +96,6 @@ pub(crate) struct Change {
     pub(crate) after: u64,
     /// The number of messages that are no longer sent, or sent in a changed form.
     pub(crate) dropped: usize,
+    /// The number of pins for which there is no room.
+    pub(crate) pins_left_out: u64,
 }

@@ -12,7 +12,7 @@ use clap::{
     Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
     builder::NonEmptyStringValueParser,
 };
-use superstep::llm::ApiKey;
+use superstep::{agent::state::PinKind, llm::ApiKey};
 use superstep_session::config::names::{new_thread_name, thread_name, user_name};
 
 use crate::{
@@ -105,6 +105,15 @@ Examples:
     /// Send a message to a running turn, for example in another terminal; the agent reads it before its next
     /// model call.
     Steer(SteerArgs),
+    /// Pin what the model must not forget on a thread; without a text, list the pins.
+    #[command(after_help = "\
+A pin is in every request, word for word, also when earlier messages are left out.
+
+Examples:
+  superstep pin order \"Never push to main.\"
+  superstep pin order --kind goal \"Release 2.0 by Friday.\" --id release
+  superstep pin order --remove release")]
+    Pin(PinArgs),
     /// Chat in the terminal, on one thread.
     #[command(after_help = "\
 Enter sends; while a turn runs, Enter sends the message into it and Tab queues it. Esc cancels the turn. `/help` lists the \
@@ -528,6 +537,29 @@ pub(crate) struct SteerArgs {
     pub(crate) text: String,
     #[command(flatten)]
     pub(crate) thread: ThreadArgs<LocationArgs>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PinArgs {
+    /// The text to keep.
+    #[arg(index = 2, value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) text: Option<String>,
+    /// The kind of text; rules are the most important.
+    #[arg(long, value_parser = pin_kind, default_value = "rule", value_name = "rule|goal|preference|fact")]
+    pub(crate) kind: PinKind,
+    /// The name of the pin; a pin with the same one is replaced. Made of the text if absent.
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) id: Option<String>,
+    /// Remove the pin with this name; can be repeated.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["text", "id", "kind"])]
+    pub(crate) remove: Vec<String>,
+    #[command(flatten)]
+    pub(crate) thread: ThreadArgs<LocationArgs>,
+}
+
+fn pin_kind(name: &str) -> Result<PinKind, String> {
+    let kind = PinKind::ALL.into_iter().find(|kind| kind.as_str() == name);
+    kind.ok_or_else(|| "is `rule`, `goal`, `preference` or `fact`".to_owned())
 }
 
 #[derive(Args, Debug)]

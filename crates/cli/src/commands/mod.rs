@@ -24,6 +24,7 @@ pub(crate) mod memory;
 pub(crate) mod models;
 pub(crate) mod new;
 pub(crate) mod own;
+pub(crate) mod pin;
 pub(crate) mod presets;
 pub(crate) mod replay;
 pub(crate) mod revert;

@@ -13,8 +13,8 @@ use crate::{
         shared::{AGENT, LogArgs},
     },
     commands::{
-        acp, agent_jobs, chat, config, db, diff, doctor, dream, export, memory, models, new, presets, replay,
-        revert, run, serve, show, steer, thread_admin, threads, tools, usage, watch, worker,
+        acp, agent_jobs, chat, config, db, diff, doctor, dream, export, memory, models, new, pin, presets,
+        replay, revert, run, serve, show, steer, thread_admin, threads, tools, usage, watch, worker,
     },
     graphs::agent_graphs::agent_graphs,
     output::{exit::Exit, log},
@@ -46,6 +46,7 @@ async fn run(command: Command) -> Result<Exit, SessionError> {
         Command::Run(args) => run::run(args).await,
         Command::Resume(args) => run::resume(args).await,
         Command::Steer(args) => steer::steer(args).await,
+        Command::Pin(args) => pin::pin(args).await,
         Command::Chat(args) => chat::chat(args).await,
         Command::Acp(args) => acp::acp(args).await,
         Command::Serve(args) => serve::serve(args).await,

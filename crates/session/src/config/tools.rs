@@ -17,12 +17,13 @@ pub const SERVER: &str = "mcp.";
 pub const MEMORY: &str = "memory";
 
 /// The groups of tools, and whether they require approval.
-pub const GROUPS: [(&str, &[&str], bool); 6] = [
+pub const GROUPS: [(&str, &[&str], bool); 7] = [
     ("read", &["list_files", "read_file", "search_files"], false),
     ("write", &["edit_file", "write_file"], true),
     ("shell", &["shell"], true),
     ("web", &["fetch_url"], true),
     ("todo", &["todo"], false),
+    ("pin", &["pin"], false),
     ("facts", &["calculate", "current_time"], false),
 ];
 

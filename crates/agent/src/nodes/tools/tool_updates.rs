@@ -6,11 +6,11 @@ use serde_json::Value;
 use superstep_graph::{State, state::reduce};
 use superstep_llm::ToolCx;
 
-use crate::{AgentState, HasAgent};
+use crate::{AgentState, HasAgent, state::Pin};
 
 /// The agent's channels that tools may write. The guarantees of a turn depend on the others: a tool that appended to `messages` could
 /// leave a call without a result, one that wrote `stop` could end a turn without an outcome.
-const WRITABLE: [&str; 3] = ["hints", "permissions", "user_id"];
+const WRITABLE: [&str; 4] = ["hints", "permissions", "pins", "user_id"];
 
 /// The state of the graph, independent of its type.
 pub(super) trait OuterState: Send + Sync {
@@ -50,7 +50,17 @@ pub(super) fn read<S: HasAgent>(state: &S, update: &Value) -> Result<S::Update, 
         return Err(format!("the tool writes channel `{channel}`, which is the agent's own"));
     }
     match reduce(state, [update.clone()]) {
-        Ok(_) => Ok(update),
+        Ok(after) => {
+            let (before, after) = (&state.agent().pins, &after.agent().pins);
+            let is_changed = |pin: &&Pin| before.get(&pin.id) != Some(pin);
+            if let Some(pin) = after.iter().filter(is_changed).find(|pin| !pin.is_of_model()) {
+                return Err(format!("the tool pins `{}`, which only the user may", pin.id));
+            }
+            if before.iter().any(|pin| after.get(&pin.id).is_none() && !pin.is_of_model()) {
+                return Err("the tool removes a pin of the user".to_owned());
+            }
+            Ok(update)
+        }
         Err(error) => Err(format!("the tool's state update is invalid: {error}")),
     }
 }
