@@ -78,7 +78,7 @@ async fn json_lines_are_the_events_and_the_final_reply() {
     {"event":"llm_token","data":{"reasoning_token":"","token":" 5."}}
     {"event":"node_end","data":{"node":"agent"}}
     {"event":"finish_step","data":{"next":"stop"}}
-    {"event":"final","data":{"final_reply":"It is 5.","metadata":{"steps_taken":1,"tools_used":["calculate"],"stop_reason":"","llm_calls":2},"thread":"t1","outcome":"completed","usage":{"input_tokens":1272,"output_tokens":19},"usage_estimated":true}}
+    {"event":"final","data":{"final_reply":"It is 5.","metadata":{"steps_taken":1,"tools_used":["calculate"],"stop_reason":"","llm_calls":2},"thread":"t1","outcome":"completed","usage":{"input_tokens":1409,"output_tokens":19},"usage_estimated":true}}
     "#);
     assert_eq!(ran.stderr, "ask more with: superstep run --thread t1 \"...\"\n");
     server.check().unwrap();
@@ -93,6 +93,7 @@ async fn json_lines_are_the_events_and_the_final_reply() {
             "edit_file",
             "fetch_url",
             "list_files",
+            "pin",
             "read_file",
             "search_files",
             "shell",

@@ -31,7 +31,7 @@ type End = (i32, &'static str);
 /// and with a thread `t` that was killed while it waited for its model.
 struct Case(&'static [&'static str], End, End, End);
 
-const CASES: [Case; 47] = [
+const CASES: [Case; 48] = [
     // Its client leaves at once.
     Case(&["acp"], (0, ""), (0, ""), (0, "")),
     Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
@@ -68,6 +68,7 @@ const CASES: [Case; 47] = [
     Case(&["resume", "t", "--model", "offline"], (5, UNKNOWN), (4, READ_ONLY), (0, "= 2")),
     Case(&["replay", "t", "--live-tools"], (5, UNKNOWN), (4, READ_ONLY), (5, "SS195")),
     Case(&["steer", "t", "hello"], (5, UNKNOWN), (4, READ_ONLY), (0, "")),
+    Case(&["pin", "t", "hello"], (5, UNKNOWN), (4, READ_ONLY), (5, "has an unfinished turn")),
     Case(&["copy", "t", "u"], (5, UNKNOWN), (4, READ_ONLY), (0, "copied")),
     Case(&["adopt", "t"], (5, UNKNOWN), (4, READ_ONLY), (0, "belongs to the agent")),
     Case(&["prune", "t", "--leaves"], (5, UNKNOWN), (4, READ_ONLY), (0, "pruned")),

@@ -110,7 +110,7 @@ fn assert_absent(folder: &Path, texts: &[&str], except: &str) {
 }
 
 /// The commands that read or change the thread `a`.
-const COMMANDS: [&[&str]; 17] = [
+const COMMANDS: [&[&str]; 18] = [
     &["state", "a"],
     &["history", "a"],
     &["diff", "a@1", "a@2"],
@@ -121,6 +121,7 @@ const COMMANDS: [&[&str]; 17] = [
     &["run", "1+1", "--thread", "a", "--model", "offline", "--no-memory"],
     &["resume", "a", "--model", "offline"],
     &["steer", "a", "hello"],
+    &["pin", "a", "hello"],
     &["copy", "a", "b"],
     &["adopt", "a"],
     &["prune", "a", "--leaves", "--yes"],

@@ -108,6 +108,7 @@ async fn names_and_texts_of_a_database_are_escaped() {
         &["resume", "t"],
         &["run", "x", "--thread", "t", "--model", "offline"],
         &["steer", "t", "x"],
+        &["pin", "t"],
         &["revert", "t", "--to", "1"],
         &["db", "check"],
         &["db", "stats"],

@@ -58,6 +58,7 @@ mod own_refusals;
 mod own_texts;
 mod owners;
 #[cfg(unix)]
+mod pins;
 mod postgres;
 mod protocols;
 mod real_model;

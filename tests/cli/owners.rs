@@ -42,6 +42,7 @@ async fn a_thread_of_another_graph_is_refused_by_every_command_and_stays_as_it_i
         &["run", "what now", "--thread", "order", "--from", "1"],
         &["resume", "order"],
         &["steer", "order", "hello"],
+        &["pin", "order", "hello"],
         &["state", "order"],
         &["state", "order", "--at", "1"],
         &["history", "order"],

@@ -88,7 +88,8 @@ async fn a_url_is_a_database_of_every_command_and_in_no_output() {
     let with_database = commands.iter().filter(|command| command.has_database());
     // Other tests try these with a server; a memory and the files of a folder are not in this database.
     let elsewhere = [
-        "acp", "chat", "db rekey", "doctor", "dream", "jobs", "memory", "revert", "serve", "steer", "worker",
+        "acp", "chat", "db rekey", "doctor", "dream", "jobs", "memory", "pin", "revert", "serve", "steer",
+        "worker",
     ];
     assert_all_tried(with_database, tried.into_inner().unwrap(), &elsewhere);
 

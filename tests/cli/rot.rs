@@ -139,8 +139,8 @@ async fn a_flipped_bit_is_named_by_every_command_or_changes_nothing() {
     }
     // The others read no more of a row, or nothing of a thread but its name.
     let others = [
-        "acp", "adopt", "chat", "delete", "doctor", "dream", "import", "jobs", "memory", "run", "serve",
-        "steer", "usage", "worker",
+        "acp", "adopt", "chat", "delete", "doctor", "dream", "import", "jobs", "memory", "pin", "run",
+        "serve", "steer", "usage", "worker",
     ];
     let on_all = ["db check", "db migrate", "db prune", "db rekey", "db stats", "db vacuum"];
     let commands = commands(&place).await;
