@@ -10,6 +10,7 @@ pub(crate) mod hook_failure;
 pub(crate) mod outcome;
 pub(crate) mod parts;
 pub(crate) mod request_frame;
+pub(crate) mod spent;
 pub(crate) mod view;
 
 pub use self::{
