@@ -127,6 +127,36 @@ async fn commands_show_the_thread_as_those_of_the_shell_do() {
     assert_eq!((wrong.code, wrong.stderr.contains("did you mean `messages`?")), (Some(2), true), "{wrong:?}");
 }
 
+#[tokio::test]
+async fn a_summary_on_request_precedes_the_next_message() {
+    let place = Place::new();
+    let server = serve([txt("noted"), txt("the summary"), txt("two"), txt("three")]).await;
+    let args = ["chat", "--thread", "t", "--base-url", &server.base_url(), "--model", "m"];
+    let input = format!("{}\n/compact\nnext\nlast\n", "a long text ".repeat(4_000));
+    let ran = place.run_with_stdin(&args, input.as_bytes()).await.ok();
+    assert_eq!(ran.stdout, "noted\ntwo\nthree\n");
+    let shortened = ran.stderr.matches("the conversation was shortened for the model").count();
+    assert_eq!(shortened, 1, "{}", ran.stderr);
+    let requests = server.requests();
+    let summarized = requests[1].to_string();
+    assert!(requests[1].get("tools").is_none() && !summarized.contains("user: next"), "{summarized}");
+    for (request, said) in [(2, &["next"][..]), (3, &["next", "two", "last"])] {
+        let messages = requests[request]["messages"].as_array().unwrap();
+        let texts: Vec<_> = messages.iter().map(|it| it["content"].as_str().unwrap()).collect();
+        let (before, after) = texts.split_at(texts.len() - said.len());
+        assert_eq!(after, said);
+        assert!(before.last().unwrap().contains("the summary"), "{before:?}");
+    }
+    server.check().unwrap();
+    let short = serve([txt("hi"), txt("bye")]).await;
+    let args = ["chat", "--thread", "s", "--base-url", &short.base_url(), "--model", "m"];
+    let refused = place.run_with_stdin(&args, b"/compact\n").await;
+    assert_eq!((refused.code, refused.stderr.contains("the thread has no turn yet")), (Some(5), true));
+    let ran = place.run_with_stdin(&args, b"hi\n/compact\nbye\n").await.ok();
+    assert!(ran.stderr.contains("the conversation was not summarized: it is too short"), "{}", ran.stderr);
+    short.check().unwrap();
+}
+
 /// A terminal in which the program runs.
 struct Tmux {
     socket: PathBuf,
@@ -194,6 +224,12 @@ impl Tmux {
             }
         };
         timeout(LIMIT, waits).await.unwrap_or_else(|_| panic!("waited for {what:?}, saw {}", self.all()))
+    }
+
+    /// Waits until the reply of a turn of this number is shown and the turn has ended.
+    async fn replied(&self, turn: u32) {
+        let reply = format!("reply {turn}\n");
+        self.until(&reply, |all| all.contains(&reply) && all.contains("ready · ")).await;
     }
 
     async fn sees(&self, text: &str) -> String {
@@ -370,6 +406,10 @@ async fn ctrl_t_shows_the_whole_conversation_and_returns() {
     }
     tmux.key("g");
     tmux.sees("> begin").await;
+    tmux.types("/ROW 120");
+    tmux.key("Enter");
+    tmux.sees("    row 120\n").await;
+    tmux.key("g");
     tmux.tmux(&["resize-window", "-x", "60", "-y", "20"]);
     tmux.sees("of 2").await;
     tmux.key("Escape");
@@ -421,6 +461,96 @@ async fn after_a_kill_in_a_tool_nothing_runs_twice() {
     tmux.says("/continue");
     tmux.sees("it is done").await;
     assert_eq!(fs::read_to_string(runs).unwrap(), "ran\n");
+}
+
+#[tokio::test]
+async fn ten_turns_survive_tools_decisions_a_steer_a_fork_and_a_kill() {
+    let place = Place::new();
+    place.file("note.txt", "the note\n");
+    let write = |id: &str, path: &str| {
+        call(id, "write_file", &serde_json::json!({ "path": path, "content": "x\n" }).to_string())
+    };
+    let shell = |id: &str, line: &str| call(id, "shell", &serde_json::json!({ "command": line }).to_string());
+    let server = serve([
+        txt("reply 1"),
+        call("c2", "read_file", r#"{"path":"note.txt"}"#),
+        txt("reply 2"),
+        write("c3", "wrong"),
+        txt("reply 3"),
+        shell("c4", "until test -e go; do sleep 0.05; done"),
+        txt("reply 4"),
+        write("c5", "never"),
+        txt("reply 5"),
+        txt("reply 6"),
+        shell("c7", "echo ran >> runs; sleep 1000"),
+        txt("reply 7"),
+        txt("reply 8"),
+        txt("reply 9"),
+        txt("reply 10"),
+    ])
+    .await;
+    let url = server.base_url();
+    let args = ["chat", "--thread", "t", "--base-url", &url, "--model", "m", "--no-memory"];
+    let Some(tmux) = Tmux::start(&place, 80, &args) else { return };
+    for turn in 1..=2 {
+        tmux.says(&format!("turn {turn}"));
+        tmux.replied(turn).await;
+    }
+    tmux.says("turn 3");
+    tmux.sees("make wrong").await;
+    tmux.says(r#"e {"path": "right", "content": "y\n"}"#);
+    tmux.replied(3).await;
+    tmux.says("turn 4");
+    tmux.sees("until test -e go").await;
+    tmux.says("y");
+    tmux.sees("● shell").await;
+    tmux.says("and this");
+    tmux.sees("> and this  (sent").await;
+    place.file("go", "");
+    tmux.replied(4).await;
+    tmux.says("turn 5");
+    tmux.sees("make never").await;
+    tmux.says("n not now");
+    tmux.replied(5).await;
+    tmux.says("/fork");
+    // The copy shows its last two turns again.
+    tmux.until("the copy", |all| all.matches("> turn 5").count() == 2 && !all.contains(" · t #")).await;
+    tmux.says("turn 6");
+    tmux.replied(6).await;
+    tmux.says("turn 7");
+    tmux.sees("sleep 1000").await;
+    tmux.says("y");
+    let runs = place.work().join("runs");
+    tmux.until("the tool", |_| runs.exists()).await;
+    let id = tmux.tmux(&["display-message", "-p", "#{pane_pid}"]);
+    assert!(Command::new("kill").args(["-9", id.trim()]).status().unwrap().success());
+    drop(tmux);
+    let Some(tmux) = Tmux::start(&place, 80, &["chat", "--last"]) else { return };
+    tmux.sees("the last turn is not finished").await;
+    tmux.says("/continue");
+    tmux.replied(7).await;
+    for turn in 8..=10 {
+        tmux.says(&format!("turn {turn}"));
+        tmux.replied(turn).await;
+    }
+    tmux.key("C-c");
+    let all = tmux.sees("continue with: superstep chat --thread ").await;
+    let copy = all.rsplit("--thread ").next().unwrap().split_whitespace().next().unwrap().to_owned();
+    let user = |state: serde_json::Value| {
+        let messages = state["values"]["messages"].as_array().cloned().unwrap_or_default();
+        let of_user = messages.into_iter().filter(|message| message["role"] == "user");
+        of_user.map(|message| message["content"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let turns = |most: u32| {
+        let texts = (1..=most).map(|turn| format!("turn {turn}"));
+        texts.flat_map(|text| if text == "turn 4" { vec![text, "and this".to_owned()] } else { vec![text] })
+    };
+    assert!(user(place.state("t").await).into_iter().eq(turns(5)));
+    assert!(user(place.state(&copy).await).into_iter().eq(turns(10)));
+    let made = ["wrong", "right", "never"].map(|name| place.work().join(name).exists());
+    assert_eq!(made, [false, true, false]);
+    assert_eq!(fs::read_to_string(runs).unwrap(), "ran\n");
+    server.check().unwrap();
 }
 
 /// Types this number of turns. `just chat-turns` does 3,000.

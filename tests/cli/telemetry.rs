@@ -11,14 +11,18 @@ use opentelemetry_proto::tonic::{
     trace::v1::Span,
 };
 use prost::Message as _;
-use superstep_testing::script::{Answer, call};
+use serde_json::json;
+use superstep_testing::script::{Answer, call, txt};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
 
-use crate::support::{Place, Running, ended, serve};
+use crate::{
+    acp::editor::Editor,
+    support::{Place, Running, ended, serve},
+};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
@@ -336,4 +340,29 @@ async fn a_collector_that_refuses_and_settings_that_are_wrong_are_named_and_stop
     off.env("OTEL_EXPORTER_OTLP_ENDPOINT", nowhere).env("OTEL_SDK_DISABLED", "true");
     let ran = ended(&mut off).await.ok();
     assert_eq!(ran.stderr, "");
+}
+
+#[tokio::test]
+async fn the_turn_of_a_prompt_is_a_part_of_the_trace_of_its_editor() {
+    let (place, collector) = (Place::new(), Collector::start().await);
+    let server = serve([txt("four")]).await;
+    let url = server.base_url();
+    let mut command = place.command(&["acp", "--no-memory", "--base-url", &url, "--model", "m"]);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.address);
+    let mut editor = Editor::with(command, json!({})).await;
+    let session = editor.new_session(&place).await;
+    let meta = json!({ "traceparent": format!("00-{TRACE}-00f067aa0ba902b7-01") });
+    let prompt = json!([{ "type": "text", "text": "2 + 2?" }]);
+    let prompt = json!({ "sessionId": session, "prompt": prompt, "_meta": meta });
+    let id = editor.request("session/prompt", prompt).await;
+    assert_eq!(editor.turn(id, &[]).await.text(), "four");
+    assert_eq!(editor.end().await.code, Some(0));
+    let (spans, _) = collector.spans();
+    let (request, _) = one(&spans, "request");
+    assert_eq!(
+        (hex(&request.trace_id).as_str(), hex(&request.parent_span_id).as_str()),
+        (TRACE, "00f067aa0ba902b7")
+    );
+    let (run, of_run) = one(&spans, "run react");
+    assert_eq!((hex(&run.trace_id).as_str(), of_run), (TRACE, "request"));
 }

@@ -6,6 +6,6 @@ mod tools;
 mod turn;
 
 pub use joiner::Joiner;
-pub use prompt::{PromptCommand, PromptContent, PromptImage, available_commands};
+pub use prompt::{PromptCommand, PromptContent, PromptMedia, available_commands};
 pub use tools::{fenced, text_content, tool_kind};
 pub use turn::{Choice, choice, permission_options, stop_reason};

@@ -339,6 +339,27 @@ async fn an_image_of_a_prompt_reaches_a_model_that_accepts_it_and_is_described_t
 }
 
 #[tokio::test]
+async fn audio_of_a_prompt_reaches_a_model_that_accepts_it_and_comes_again() {
+    const WAV: &str = "UklGRgAAAABXQVZF";
+    let place = Place::new();
+    place.file("hears.toml", "[models.main]\naccepts = [\"audio\"]\n");
+    let server = serve([txt("a bell")]).await;
+    let url = server.base_url();
+    let args = ["acp", "--base-url", &*url, "--model", "m", "--no-memory", "--config", "hears.toml"];
+    let mut editor = Editor::with(place.command(&args), json!({})).await;
+    let session = editor.new_session(&place).await;
+    let audio = json!({ "type": "audio", "data": WAV, "mimeType": "audio/wav" });
+    let id = editor.request("session/prompt", json!({ "sessionId": session, "prompt": [audio] })).await;
+    assert_eq!(editor.turn(id, &[]).await.text(), "a bell");
+    assert!(server.requests()[0]["messages"].to_string().contains(WAV));
+    let loaded = editor.load(&place, &session).await;
+    assert_eq!(loaded.of("user_message_chunk")[0]["content"], audio);
+    let id = editor.prompt(&session, "/compact").await;
+    assert!(editor.turn(id, &[]).await.text().contains("summary"));
+    assert_eq!(editor.end().await.code, Some(0));
+}
+
+#[tokio::test]
 async fn a_file_is_attached_on_the_command_line() {
     let place = Place::new();
     place.file("sees.toml", "[models.main]\naccepts = [\"images\"]\n");

@@ -22,7 +22,7 @@ async fn nothing_precedes_the_response_of_a_new_session_and_its_commands_follow(
     let update = editor.next().await["params"]["update"].clone();
     let names: Vec<_> =
         update["availableCommands"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
-    assert_eq!(names, ["continue", "undo", "status"]);
+    assert_eq!(names, ["continue", "undo", "compact", "status"]);
     let error = editor.refused("session/new", json!({ "cwd": "work", "mcpServers": [] })).await;
     assert_eq!(error["code"], -32602);
     let gone = json!({ "cwd": place.beside("gone"), "mcpServers": [] });

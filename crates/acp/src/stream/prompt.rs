@@ -16,8 +16,8 @@ pub struct PromptContent {
     pub command: Option<PromptCommand>,
     /// The text, followed by the texts of resources as `<context uri="…">`.
     pub text: String,
-    /// The images.
-    pub images: Vec<PromptImage>,
+    /// The images and audio.
+    pub media: Vec<PromptMedia>,
 }
 
 /// A command of a prompt.
@@ -27,30 +27,31 @@ pub enum PromptCommand {
     Continue,
     /// Reverts the changes of the last turn.
     Undo,
+    /// Summarizes the conversation at the beginning of the next turn.
+    Compact,
     /// Describes the session.
     Status,
 }
 
-/// An image of a prompt.
+/// An image or audio of a prompt.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PromptImage {
+pub struct PromptMedia {
     /// The MIME type, not validated.
     pub mime_type: String,
     /// The data in base64, not validated.
     pub data: String,
-    /// The address.
-    pub uri: Option<String>,
 }
 
-impl fmt::Debug for PromptImage {
+impl fmt::Debug for PromptMedia {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PromptImage").field("mime_type", &self.mime_type).finish_non_exhaustive()
+        f.debug_struct("PromptMedia").field("mime_type", &self.mime_type).finish_non_exhaustive()
     }
 }
 
-const COMMANDS: [(&str, PromptCommand, &str); 3] = [
+const COMMANDS: [(&str, PromptCommand, &str); 4] = [
     ("continue", PromptCommand::Continue, "Resume the unfinished turn exactly where it stopped"),
     ("undo", PromptCommand::Undo, "Revert the files that the last turn changed"),
+    ("compact", PromptCommand::Compact, "Summarize the conversation for the model before the next message"),
     ("status", PromptCommand::Status, "Show the model, the tokens and the state of this session"),
 ];
 
@@ -83,13 +84,13 @@ impl PromptContent {
                     content.push(&path(&resource.uri).unwrap_or_else(|| resource.uri.clone()), ' ');
                     contexts.push_str(&context(&resource)?);
                 }
-                ContentBlock::Image { data, mime_type, uri } => {
-                    content.images.push(PromptImage { mime_type, data, uri });
+                ContentBlock::Image { data, mime_type, .. } | ContentBlock::Audio { data, mime_type } => {
+                    content.media.push(PromptMedia { mime_type, data });
                 }
             }
             was_text = is_text;
         }
-        if content.text.trim().is_empty() && content.images.is_empty() {
+        if content.text.trim().is_empty() && content.media.is_empty() {
             return Err(RpcError::invalid_params("the prompt is empty"));
         }
         content.text.push_str(&contexts);
@@ -183,10 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn images_are_not_text_and_an_empty_prompt_is_an_error() {
+    fn images_and_audio_are_not_text_and_an_empty_prompt_is_an_error() {
         let image = json!({ "type": "image", "data": "AAAA", "mimeType": "image/png" });
-        let found = content(json!([image])).unwrap();
-        assert_eq!((found.text.as_str(), found.images[0].mime_type.as_str()), ("", "image/png"));
+        let audio = json!({ "type": "audio", "data": "BBBB", "mimeType": "audio/wav" });
+        let found = content(json!([image, audio])).unwrap();
+        let media: Vec<_> = found.media.iter().map(|it| (&*it.mime_type, &*it.data)).collect();
+        assert_eq!((found.text.as_str(), media), ("", vec![("image/png", "AAAA"), ("audio/wav", "BBBB")]));
         let empty = RpcError::invalid_params("the prompt is empty");
         assert_eq!(content(json!([])), Err(empty.clone()));
         assert_eq!(content(json!([{ "type": "text", "text": " \n" }])), Err(empty));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A part of a prompt or message. Audio is not supported.
+/// A part of a prompt or message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum ContentBlock {
@@ -15,6 +15,10 @@ pub enum ContentBlock {
         mime_type: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         uri: Option<String>,
+    },
+    Audio {
+        data: String,
+        mime_type: String,
     },
     ResourceLink {
         uri: String,

@@ -84,6 +84,8 @@ pub struct InitializeResponse {
     pub agent_info: Implementation,
     /// `true` if the model accepts images.
     pub image: bool,
+    /// `true` if the model accepts audio.
+    pub audio: bool,
 }
 
 impl Serialize for InitializeResponse {
@@ -94,7 +96,7 @@ impl Serialize for InitializeResponse {
             "authMethods": [],
             "agentCapabilities": {
                 "loadSession": true,
-                "promptCapabilities": { "image": self.image, "audio": false, "embeddedContext": true },
+                "promptCapabilities": { "image": self.image, "audio": self.audio, "embeddedContext": true },
                 "mcpCapabilities": { "http": true, "sse": false },
                 "sessionCapabilities": { "list": {}, "delete": {}, "resume": {}, "close": {}, "fork": {} },
             },

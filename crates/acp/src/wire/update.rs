@@ -81,6 +81,12 @@ impl Chunk {
         let (data, mime_type) = (data.to_owned(), mime_type.to_owned());
         Self { content: ContentBlock::Image { data, mime_type, uri: None }, message_id: Some(message.into()) }
     }
+
+    /// Creates audio of a message, from Base64.
+    pub fn audio(message: impl Into<String>, mime_type: &str, data: &str) -> Self {
+        let (data, mime_type) = (data.to_owned(), mime_type.to_owned());
+        Self { content: ContentBlock::Audio { data, mime_type }, message_id: Some(message.into()) }
+    }
 }
 
 /// A tool call, or its changed fields.

@@ -121,7 +121,7 @@ impl Handler for Fake {
         assert_eq!(*self.client.capabilities(), request.client_capabilities);
         self.log.add(format!("{:?}", request.client_capabilities));
         let info = Implementation { name: "example".into(), title: None, version: "0.1.0".into() };
-        InitializeResponse { agent_info: info, image: true }
+        InitializeResponse { agent_info: info, image: true, audio: false }
     }
 
     async fn new_session(&self, request: NewSessionRequest) -> Result<NewSessionResponse, RpcError> {

@@ -42,7 +42,8 @@ pub(crate) struct Consolidation {
     pub(crate) prompt: String,
 }
 
-/// Plans the next request. Summaries are planned only if `summaries` is set.
+/// Plans the next request. Summaries are planned only if `summaries` is set; one that the input [requests](AgentState::compact) is
+/// due before the first call of the turn.
 ///
 /// Depends on its arguments only.
 pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Step {
@@ -61,7 +62,8 @@ pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Ste
     let fits = || meter.roughly().size(&shown, last) <= limit || meter.size(&shown, last) <= limit;
     let newest = state.messages.last().map_or("", |last| last.id.as_str());
     let is_settled = !newest.is_empty() && view.settled == newest;
-    if !prunes && (is_settled || fits()) {
+    let is_requested = summaries && state.compact && state.llm_calls == 0;
+    if !is_requested && !prunes && (is_settled || fits()) {
         return Step::Send;
     }
     if meter.frame() >= limit {
@@ -85,8 +87,12 @@ pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Ste
             {
                 plan.prune(*protect, *min_gain, *protect_turns);
             }
-            ContextLayer::Consolidate { keep_recent, target, prompt } if is_too_large && summaries => {
-                if let Some(consolidation) = plan.consolidate(*keep_recent, share(limit, *target), prompt) {
+            ContextLayer::Consolidate { keep_recent, target, prompt }
+                if is_requested || (is_too_large && summaries) =>
+            {
+                // A request means everything before the new message.
+                let keep_recent = if is_requested { 1 } else { *keep_recent };
+                if let Some(consolidation) = plan.consolidate(keep_recent, share(limit, *target), prompt) {
                     return Step::Consolidate(consolidation);
                 }
             }

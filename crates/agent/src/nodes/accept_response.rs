@@ -4,13 +4,13 @@ use serde_json::{Map, Value};
 use superstep_graph::{Cx, State};
 use superstep_llm::{FinishReason, Message, MessageData, Response, ToolCall};
 
-use super::{budget::Spent, next_call::NextCall, parts};
+use super::{next_call::NextCall, parts};
 use crate::{
     AgentEvent, AgentOutcome, AgentState, ReactConfig,
     config::{AfterEmpty, EmptyPolicy, LengthPolicy, prompts},
     context::finish::{Finishing, TextMeaning, meant},
     events::emit,
-    state::{AgentStateUpdate, LastAnswer, Refusal, StopReason, ToolCallRecord},
+    state::{AgentStateUpdate, LastAnswer, Refusal, StopReason, ToolCallRecord, spent::Spent},
 };
 
 /// A response and its changes beside the conversation.

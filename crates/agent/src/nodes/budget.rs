@@ -1,4 +1,4 @@
-//! The used part of a turn's budget.
+//! The time of a turn, and the warning before its end.
 
 use std::{
     convert::Infallible,
@@ -11,14 +11,16 @@ use std::{
 };
 
 use superstep_graph::{Cx, NodeError};
-use superstep_llm::{Usage, models::NanoDollars};
 use tokio::time::Instant;
 
 use crate::{
     AgentEvent, AgentState, ReactConfig,
-    config::{Budget, Cost},
+    config::Budget,
     events::emit,
-    state::{BudgetLimit, TurnCost},
+    state::{
+        BudgetLimit,
+        spent::{Spent, share},
+    },
 };
 
 /// Returns the configuration of this turn: the budget of a sub-agent is limited to its grant.
@@ -88,72 +90,3 @@ const WARNED_SHARE: u32 = 5;
 
 /// The key that records the warning.
 const WARNED: &str = "budget_warned";
-
-/// The resources used by a turn so far.
-pub(super) struct Spent {
-    pub(super) usage: Usage,
-    /// The cost by known prices, if all are known.
-    pub(super) cost: Option<NanoDollars>,
-    pub(super) tool_calls: usize,
-    /// The time since it began.
-    pub(super) time: Duration,
-}
-
-impl Spent {
-    pub(super) fn of(state: &AgentState, now_ms: i64) -> Self {
-        let ms = u64::try_from(now_ms.saturating_sub(state.started_ms)).unwrap_or(0);
-        let (usage, cost, tool_calls) =
-            (state.usage, state.cost().and_then(TurnCost::whole), state.tools_used.len());
-        Self { usage, cost, tool_calls, time: Duration::from_millis(ms) }
-    }
-
-    /// Returns the reached limit if the budget is used up.
-    pub(super) fn exhausts(&self, budget: &Budget) -> Option<BudgetLimit> {
-        self.shares(budget).find(|(_, share)| *share >= 1.0).map(|(limit, _)| limit)
-    }
-
-    /// Returns the limit that is nearly reached, and its used share in percent.
-    pub(super) fn nears(&self, budget: &Budget) -> Option<(BudgetLimit, u32)> {
-        let near = self.shares(budget).find(|(_, share)| *share >= 0.8);
-        // Shares of more than a few times the budget do not occur, and the cast saturates.
-        near.map(|(reason, share)| (reason, (share * 100.0) as u32))
-    }
-
-    /// Returns a share of the remaining budget.
-    pub(super) fn grant(&self, budget: &Budget, share: f64) -> Budget {
-        let tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
-        // The casts saturate, and drop fractions.
-        let of = |most: u64, spent: u64| (most.saturating_sub(spent) as f64 * share) as u64;
-        let calls = |most: u32| of(most.into(), u64::try_from(self.tool_calls).unwrap_or(u64::MAX));
-        Budget {
-            tokens: budget.tokens.map(|most| of(most, tokens)),
-            tool_calls: budget.tool_calls.map(|most| u32::try_from(calls(most)).unwrap_or(u32::MAX)),
-            wall: budget.wall.map(|most| most.saturating_sub(self.time).mul_f64(share)),
-            cost: budget.cost.map(|cost| Cost {
-                max: (cost.max - cost.of(self.usage, self.cost)).max(0.0) * share,
-                ..cost
-            }),
-            reserve_final: budget.reserve_final,
-        }
-    }
-
-    fn shares(&self, budget: &Budget) -> impl Iterator<Item = (BudgetLimit, f64)> {
-        let tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
-        let cost =
-            budget.cost.map(|cost| (BudgetLimit::Cost, share(cost.of(self.usage, self.cost), cost.max)));
-        let shares = [
-            budget.tokens.map(|most| (BudgetLimit::Tokens, share(tokens as f64, most as f64))),
-            budget
-                .tool_calls
-                .map(|most| (BudgetLimit::ToolCalls, share(self.tool_calls as f64, f64::from(most)))),
-            budget.wall.map(|most| (BudgetLimit::Wall, share(self.time.as_secs_f64(), most.as_secs_f64()))),
-            cost,
-        ];
-        shares.into_iter().flatten()
-    }
-}
-
-/// Returns the used share; a zero budget is used up from the beginning.
-fn share(spent: f64, most: f64) -> f64 {
-    if most > 0.0 { spent / most } else { 1.0 }
-}

@@ -38,6 +38,9 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
     if let Some(offered) = offered {
         update = update.offered(offered);
     }
+    if state.compact {
+        update = update.compact(false);
+    }
     if cx.noted("cancelled", cx.cancel().is_cancelled()) {
         return update.context(latest.state.context);
     }
@@ -227,9 +230,69 @@ impl RecordedSummary {
 
 #[cfg(test)]
 mod tests {
-    use superstep_llm::ToolCall;
+    use std::sync::{Arc, Mutex};
+
+    use futures::stream;
+    use superstep_graph::MemoryCheckpointer;
+    use superstep_llm::{ChatModel, Delta, ResponseStream, ToolCall};
 
     use super::*;
+    use crate::Agent;
+
+    /// A model that stores the texts of each request, and answers one for a summary with `S`.
+    #[derive(Default)]
+    struct Summarises(Mutex<Vec<Vec<String>>>);
+
+    impl ChatModel for Summarises {
+        fn name(&self) -> &str {
+            "summarises"
+        }
+
+        fn stream(&self, request: Request) -> ResponseStream<'_> {
+            let texts: Vec<_> = request.messages.iter().map(|message| message.content.clone()).collect();
+            let is_summary = texts.last().is_some_and(|text| text.contains("<conversation>"));
+            self.0.lock().unwrap().push(texts);
+            let text = if is_summary { "S" } else { "ok" }.to_owned();
+            Box::pin(stream::iter([Ok(Delta::Text(text)), Ok(Delta::Finish(FinishReason::Stop))]))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_requested_summary_precedes_the_first_call_of_its_turn_only() {
+        let (model, store) = (Arc::new(Summarises::default()), Arc::new(MemoryCheckpointer::new()));
+        let agent = Agent::builder(model.clone()).checkpointer(store).build().unwrap();
+        let thread = agent.thread("t");
+        thread.ask(&"one ".repeat(200)).await.unwrap();
+        thread.ask("two").await.unwrap();
+        thread.run(agent.input("three").compact(true)).await.unwrap();
+        thread.ask("four").await.unwrap();
+        let summary = "<conversation_summary>S</conversation_summary>";
+        let sent = model.0.lock().unwrap().clone();
+        let ends: Vec<_> = sent.iter().map(|texts| texts.last().unwrap().as_str()).collect();
+        assert_eq!((ends.len(), ends[1], ends[3], ends[4]), (5, "two", "three", "four"));
+        assert!(ends[2].contains("user: two") && !ends[2].contains("three"), "{ends:?}");
+        let after =
+            |texts: &[String]| texts[texts.iter().position(|text| text == summary).unwrap()..].to_vec();
+        assert_eq!(after(&sent[3]), [summary, "three"]);
+        assert_eq!(after(&sent[4]), [summary, "three", "ok", "four"]);
+        let stored = agent.graph().thread("t");
+        assert!(!stored.state().await.unwrap().values.compact);
+        assert!(stored.replay().run().await.unwrap().divergence.is_none());
+        assert_eq!(model.0.lock().unwrap().len(), 5, "a replay calls no model");
+    }
+
+    #[tokio::test]
+    async fn a_requested_summary_that_gains_nothing_is_discarded_once() {
+        let (model, store) = (Arc::new(Summarises::default()), Arc::new(MemoryCheckpointer::new()));
+        let agent = Agent::builder(model.clone()).checkpointer(store).build().unwrap();
+        for _ in 0..2 {
+            agent.thread("t").run(agent.input("a").compact(true)).await.unwrap();
+            let state = agent.graph().thread("t").state().await.unwrap().values;
+            assert_eq!((state.compact, state.context.summary, state.llm_calls), (false, None, 1));
+        }
+        // The first turn has nothing to summarize.
+        assert_eq!(model.0.lock().unwrap().len(), 3);
+    }
 
     #[test]
     fn only_a_complete_text_is_a_summary() {

@@ -61,6 +61,9 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
     if state.output_schema.is_some() {
         update = update.output_schema(None);
     }
+    if state.compact {
+        update = update.compact(false);
+    }
     let halt = halt.map(|halt| Message::assistant(halt).with_id(cx.id("halt")));
     match halt.or(finished) {
         Some(last) => {

@@ -4,7 +4,6 @@ use superstep_graph::{Cx, State};
 use superstep_llm::{Message, ModelErrorKind, Usage};
 
 use super::{
-    budget::Spent,
     loops,
     next_call::{NextCall, Plan},
     request::hints,
@@ -18,7 +17,7 @@ use crate::{
     },
     deps::AgentDeps,
     events::emit,
-    state::{AgentStateUpdate, ContextView, ModelFailure, RequestSize, view::Change},
+    state::{AgentStateUpdate, ContextView, ModelFailure, RequestSize, spent::Spent, view::Change},
 };
 
 // Passing everything through `compact` would cost a superstep and a checkpoint before every model call.

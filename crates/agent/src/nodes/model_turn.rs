@@ -10,7 +10,7 @@ use superstep_llm::{
 use super::{
     accept_response::{self, BreakOff},
     attempts::{with_costs, with_usage},
-    budget::{Spent, expired, time_left, warned},
+    budget::{expired, time_left, warned},
     chunk::{emit_message, message_id},
     fit_request::RequestSpace,
     memory_trigger,
@@ -31,7 +31,7 @@ use crate::{
     events::emit,
     state::{
         AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer, ModelCost, RequestFrame, StopReason,
-        TurnCost, cost::cost_of,
+        TurnCost, cost::cost_of, spent::Spent,
     },
     trace,
 };

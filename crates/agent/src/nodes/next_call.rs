@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::{budget::Spent, loops};
+use super::loops;
 use crate::{
     AgentOutcome, AgentState, ReactConfig,
     config::{AtLimit, EmptyPolicy, LengthPolicy},
     context::finish::Finishing,
     deps::AgentDeps,
-    state::StopReason,
+    state::{StopReason, spent::Spent},
 };
 
 /// The next step of the agent node.

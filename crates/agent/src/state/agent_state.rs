@@ -17,6 +17,7 @@ use super::{
     parts::Parts,
     pins::Pins,
     request_frame::RequestFrame,
+    spent::Spent,
     view::{ContextView, RequestSize},
 };
 use crate::config::{Budget, PermissionRule};
@@ -41,8 +42,8 @@ pub type Messages = ById<Message, MessageIds>;
 /// The state of the agent graph.
 ///
 /// `messages`, `pins`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `frame`, `permissions` and
-/// `permitted_in` last as long as the thread, `hints` until they are sent, `user_id` and `cwd` until another
-/// input writes them. Every other channel belongs to one turn and is reset at the next one.
+/// `permitted_in` last as long as the thread, `hints` until they are sent, `compact` until the summary, `user_id` and
+/// `cwd` until another input writes them. Every other channel belongs to one turn and is reset at the next one.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 pub struct AgentState {
     /// The conversation: messages of users, the model and tools, without the system prompt.
@@ -110,6 +111,9 @@ pub struct AgentState {
     pub answer: LastAnswer,
     /// The sent part of the conversation.
     pub context: ContextView,
+    /// A summary of the conversation precedes the first model call of the turn, also of a small request. Given with the input;
+    /// removed once the summary is made or has failed, and at the end of the turn.
+    pub compact: bool,
     /// The size of the last request.
     pub request_size: RequestSize,
     /// The rules granted permanently on this thread.
@@ -249,6 +253,12 @@ impl AgentState {
     /// Returns the estimated cost of the turn; `None` if no price is known.
     pub fn cost(&self) -> Option<TurnCost> {
         cost_of(self.usage, &self.usage_by_model, &self.estimated_cost)
+    }
+
+    /// Returns the used share of the turn's budget, that of the limit that is nearest; `None` without a limit. `now_ms` is the time in
+    /// UTC milliseconds.
+    pub fn budget_used(&self, budget: &Budget, now_ms: i64) -> Option<f64> {
+        Spent::of(self, now_ms).shares(budget).map(|(_, share)| share).reduce(f64::max)
     }
 
     /// Returns the message that the next response continues, if the last one was a part.

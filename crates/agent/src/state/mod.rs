@@ -11,6 +11,7 @@ pub(crate) mod outcome;
 pub(crate) mod parts;
 pub(crate) mod pins;
 pub(crate) mod request_frame;
+pub(crate) mod spent;
 pub(crate) mod view;
 
 pub use self::{

@@ -22,15 +22,19 @@ use superstep_acp::{
 };
 use superstep_session::{
     error::SessionError,
-    live::{Change, Mode, NewSession, OnBusy, Prompt, Session, Sessions, Since},
+    live::{Change, Mode, NewSession, OnBusy, Prompt, Session, SessionEvent, Sessions, Since},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
-use crate::acp::{
-    open::Open,
-    options::{change, state},
-    servers::configs,
-    turn::{Turn, open_error, replayed, response, rpc_error},
+use crate::{
+    acp::{
+        open::Open,
+        options::{change, state},
+        servers::configs,
+        turn::{Turn, open_error, replayed, response, rpc_error},
+    },
+    output::log,
 };
 
 /// The number of sessions of a page.
@@ -91,7 +95,8 @@ impl Agent {
         let _ = self.0.client.update(id, &update).await;
     }
 
-    async fn reopen(&self, request: OpenSessionRequest) -> Result<Arc<Open>, RpcError> {
+    /// Opens a session, and returns its stored conversation.
+    async fn reopen(&self, request: OpenSessionRequest) -> Result<(Arc<Open>, Vec<SessionEvent>), RpcError> {
         let OpenSessionRequest { session_id, cwd, mcp_servers, meta: _ } = request;
         absolute(&cwd)?;
         let thread = ThreadId::from(session_id.as_str());
@@ -104,9 +109,9 @@ impl Agent {
             }
         };
         let new = NewSession { mode, servers: configs(mcp_servers), ..NewSession::default() };
-        let session = self.0.sessions.open(&cwd, &thread, new).await;
-        let session = session.map_err(|error| open_error(&session_id, &error))?;
-        Ok(self.opened(session).await)
+        let loaded = self.0.sessions.load(&cwd, &thread, new).await;
+        let (session, events) = loaded.map_err(|error| open_error(&session_id, &error))?;
+        Ok((self.opened(session).await, events))
     }
 
     /// Says something about a session, and ends the prompt.
@@ -140,6 +145,52 @@ impl Agent {
         Ok(text)
     }
 
+    /// Runs the turn of a prompt, or its command.
+    async fn turn(
+        &self,
+        prompt: ClientPrompt,
+        cancel: CancellationToken,
+    ) -> Result<PromptResponse, RpcError> {
+        let open = self.open(&prompt.session_id)?;
+        match prompt.content.command {
+            Some(PromptCommand::Undo) => {
+                let text = self.undo(&open).await.map_err(|error| rpc_error(&error))?;
+                return Ok(self.say(&open, &text).await);
+            }
+            Some(PromptCommand::Compact) => {
+                open.session.compact().await.map_err(|error| rpc_error(&error))?;
+                return Ok(self
+                    .say(&open, "The next message begins with a summary of the conversation.")
+                    .await);
+            }
+            Some(PromptCommand::Status) => {
+                let text = self.status(&open).await.map_err(|error| rpc_error(&error))?;
+                return Ok(self.say(&open, &text).await);
+            }
+            _ => {}
+        }
+        if open.needs_commands() {
+            // The editor may have dropped those after the response of the new session.
+            self.send_commands(&open.id).await;
+        }
+        let events = open.session.subscribe(Since::Now);
+        let turn = match prompt.content.command {
+            Some(PromptCommand::Continue) => {
+                let head = open.session.head().await.map_err(|error| rpc_error(&error))?;
+                if head.is_none_or(|head| head.is_finished) {
+                    return Ok(self.say(&open, "There is no turn to continue.").await);
+                }
+                open.session.proceed(None, Answers::new())
+            }
+            // A turn that no prompt began ends like one of a prompt.
+            _ => open.session.prompt(prompt_of(prompt.content)?, OnBusy::Replace),
+        };
+        let turn = turn.map_err(|error| rpc_error(&error))?;
+        let ended = Turn::new(self.0.client.clone(), open.clone()).follow(turn, events, cancel).await;
+        self.send_info(&open).await;
+        ended
+    }
+
     /// Sends the title of a session after its turn.
     async fn send_info(&self, open: &Open) {
         if let Ok(Some((title, updated_ms))) = open.session.heading().await {
@@ -157,7 +208,7 @@ impl Agent {
 
 impl Handler for Agent {
     fn initialize(&self, _: InitializeRequest) -> InitializeResponse {
-        InitializeResponse { agent_info: self.0.info.clone(), image: true }
+        InitializeResponse { agent_info: self.0.info.clone(), image: true, audio: true }
     }
 
     async fn new_session(&self, request: NewSessionRequest) -> Result<NewSessionResponse, RpcError> {
@@ -170,8 +221,7 @@ impl Handler for Agent {
     }
 
     async fn load_session(&self, request: OpenSessionRequest) -> Result<SessionState, RpcError> {
-        let open = self.reopen(request).await?;
-        let events = open.session.transcript().await.map_err(|error| rpc_error(&error))?;
+        let (open, events) = self.reopen(request).await?;
         let updates = replayed(events, &mut open.calls(), open.session.location().cwd());
         for update in updates {
             self.send(&open.id, update).await;
@@ -180,7 +230,7 @@ impl Handler for Agent {
     }
 
     async fn resume_session(&self, request: OpenSessionRequest) -> Result<SessionState, RpcError> {
-        let open = self.reopen(request).await?;
+        let (open, _) = self.reopen(request).await?;
         Ok(state(&open.session, &open.models))
     }
 
@@ -197,7 +247,7 @@ impl Handler for Agent {
         };
         let open = match self.open(&request.session_id) {
             Ok(open) => open,
-            Err(_) => self.reopen(request).await?,
+            Err(_) => self.reopen(request).await?.0,
         };
         let fork = self.0.sessions.fork(&open.session, at, new).await.map_err(|error| rpc_error(&error))?;
         let open = self.opened(fork).await;
@@ -271,45 +321,16 @@ impl Handler for Agent {
         prompt: ClientPrompt,
         cancel: CancellationToken,
     ) -> Result<PromptResponse, RpcError> {
-        let open = self.open(&prompt.session_id)?;
-        match prompt.content.command {
-            Some(PromptCommand::Undo) => {
-                let text = self.undo(&open).await.map_err(|error| rpc_error(&error))?;
-                return Ok(self.say(&open, &text).await);
-            }
-            Some(PromptCommand::Status) => {
-                let text = self.status(&open).await.map_err(|error| rpc_error(&error))?;
-                return Ok(self.say(&open, &text).await);
-            }
-            _ => {}
-        }
-        if open.needs_commands() {
-            // The editor may have dropped those after the response of the new session.
-            self.send_commands(&open.id).await;
-        }
-        let events = open.session.subscribe(Since::Now);
-        let turn = match prompt.content.command {
-            Some(PromptCommand::Continue) => {
-                let head = open.session.head().await.map_err(|error| rpc_error(&error))?;
-                if head.is_none_or(|head| head.is_finished) {
-                    return Ok(self.say(&open, "There is no turn to continue.").await);
-                }
-                open.session.proceed(None, Answers::new())
-            }
-            // A turn that no prompt began ends like one of a prompt.
-            _ => open.session.prompt(prompt_of(prompt.content)?, OnBusy::Replace),
-        };
-        let turn = turn.map_err(|error| rpc_error(&error))?;
-        let ended = Turn::new(self.0.client.clone(), open.clone()).follow(turn, events, cancel).await;
-        self.send_info(&open).await;
-        ended
+        // The spans of a turn are parts of the trace of its prompt.
+        let span = log::request(prompt.meta.traceparent());
+        self.turn(prompt, cancel).instrument(span).await
     }
 
     async fn steer(&self, prompt: ClientPrompt) -> Result<SteerOutcome, RpcError> {
         let open = self.open(&prompt.session_id)?;
-        if !prompt.content.images.is_empty() {
+        if !prompt.content.media.is_empty() {
             return Err(RpcError::invalid_params(
-                "images cannot be sent into a turn; send them with a prompt",
+                "images and audio cannot be sent into a turn; send them with a prompt",
             ));
         }
         let text = prompt.content.text;
@@ -352,9 +373,9 @@ fn absolute(cwd: &Path) -> Result<(), RpcError> {
 
 /// Converts the content of a prompt.
 fn prompt_of(content: PromptContent) -> Result<Prompt, RpcError> {
-    let media = content.images.into_iter().map(|image| {
-        let wrong = |error| RpcError::invalid_params(format!("an image of the prompt: {error}"));
-        Media::new(&image.mime_type, image.data).map_err(wrong)
+    let media = content.media.into_iter().map(|media| {
+        let wrong = |error| RpcError::invalid_params(format!("an image or audio of the prompt: {error}"));
+        Media::new(&media.mime_type, media.data).map_err(wrong)
     });
     Ok(Prompt { media: media.collect::<Result<_, _>>()?, ..Prompt::new(content.text) })
 }

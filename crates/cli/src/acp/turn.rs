@@ -316,8 +316,11 @@ pub(super) fn replayed(
     for event in events {
         match event {
             SessionEvent::Message(MessageView { id, is_user, thought, text, media, .. }) => {
-                updates.extend(media.iter().filter(|media| media.mime.is_image()).map(|image| {
-                    SessionUpdate::UserMessageChunk(Chunk::image(&*id, image.mime.as_str(), image.base64()))
+                updates.extend(media.iter().filter_map(|media| {
+                    let (mime, data) = (media.mime.as_str(), media.base64());
+                    let image = media.mime.is_image().then(|| Chunk::image(&*id, mime, data));
+                    let audio = || media.mime.is_audio().then(|| Chunk::audio(&*id, mime, data));
+                    image.or_else(audio).map(SessionUpdate::UserMessageChunk)
                 }));
                 if !thought.is_empty() {
                     updates.push(SessionUpdate::AgentThoughtChunk(Chunk::text(

@@ -18,7 +18,7 @@ use superstep_session::{
     config::encryption::{KEY, OLD_KEY},
     error::SessionError,
     live::{Events, OnBusy, Prompt, SessionEvent, Since},
-    text::{count, printable},
+    text::{count, printable, printable_line},
 };
 use tokio::{
     task::spawn_blocking,
@@ -226,6 +226,7 @@ impl App {
         self.view = View::new(self.view.width, printable(session.thread().as_str()), session.settings());
         self.view.folder = session.location().cwd().to_owned();
         self.view.checkpoint = session.head().await?.and_then(|head| head.checkpoint);
+        self.view.branches = session.branches().await?;
         let stored = session.transcript().await?;
         for event in &stored {
             if let SessionEvent::Message(message) = event
@@ -237,11 +238,10 @@ impl App {
         let is_unfinished = self.chat.is_unfinished().await?;
         if stored.is_empty() {
             let folder = printable(&session.location().cwd().display().to_string());
-            self.view.dim(&format!("superstep in {folder} · /help"));
-            match self.chat.others().await {
-                0 => {}
-                others => self.view.dim(&format!("{} here: /threads, or --last", count(others, "thread"))),
-            }
+            // A model that the first turn chooses is not known yet.
+            let model = session.models().await?.first().map(|model| format!(" · {}", printable_line(model)));
+            self.view.dim(&format!("superstep in {folder}{} · /help", model.unwrap_or_default()));
+            self.chat.others().await.iter().for_each(|others| self.view.dim(others));
         }
         self.view.replay(stored, SHOWN_TURNS);
         if is_unfinished {

@@ -6,7 +6,7 @@ use superstep::CheckpointId;
 use superstep_session::live::{Mode, TurnId};
 
 /// The commands with their arguments and descriptions, as `/help` and the menu list them.
-pub(super) const COMMANDS: [(&str, &str, &str); 20] = [
+pub(super) const COMMANDS: [(&str, &str, &str); 21] = [
     ("/help", "", "the commands and keys"),
     ("/new", "", "a new thread"),
     ("/threads", "[THREAD]", "the threads of the folder, or open one"),
@@ -16,6 +16,7 @@ pub(super) const COMMANDS: [(&str, &str, &str); 20] = [
     ("/fork", "[N]", "a copy of the thread, at a checkpoint; this one stays"),
     ("/continue", "", "continue the unfinished turn"),
     ("/undo", "", "restore the files that the last turn changed"),
+    ("/compact", "", "summarize the conversation before the next message"),
     ("/mode", "[NAME]", "ask, accept-edits, read-only or auto"),
     ("/model", "[NAME]", "the model of the next turn"),
     ("/queue", "[N]", "the queued messages, or remove one"),
@@ -39,6 +40,7 @@ pub(super) enum Command {
     Fork(Option<CheckpointId>),
     Continue,
     Undo,
+    Compact,
     Mode(Option<Mode>),
     Model(Option<String>),
     Queue(Option<TurnId>),
@@ -82,6 +84,7 @@ impl Command {
             "/fork" => number().map(|at| Self::Fork(at.map(CheckpointId))),
             "/continue" => alone(Self::Continue),
             "/undo" => alone(Self::Undo),
+            "/compact" => alone(Self::Compact),
             "/mode" => rest.map(str::parse).transpose().map(Self::Mode),
             "/model" => Ok(Self::Model(rest.map(str::to_owned))),
             "/queue" => number().map(Self::Queue),

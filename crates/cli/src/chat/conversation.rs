@@ -136,6 +136,10 @@ impl Conversation {
             Command::Usage => said(self.usage().await?),
             Command::History => said(self.history().await?),
             Command::Undo => said(self.undo().await?),
+            Command::Compact => {
+                self.session.compact().await?;
+                said("the next message begins with a summary of the conversation before it".to_owned())
+            }
             Command::State(channel) => said(printable(&self.state(channel).await?)),
             Command::Diff(from) => Ok(Done::Lines(self.diff(from).await?)),
             Command::Tools => said(printable(&self.tools().await?)),
@@ -220,7 +224,8 @@ impl Conversation {
             let sign = if info.thread == *self.session.thread() { "*" } else { " " };
             let title = brief(info.title.as_deref().unwrap_or_default(), MAX_TITLE);
             let thread = printable_line(info.thread.as_str());
-            lines.push(format!("{sign} {}  {thread}  {title}", local_time(info.updated_ms)));
+            let waits = if info.is_waiting { "  (waits for a decision)" } else { "" };
+            lines.push(format!("{sign} {}  {thread}  {title}{waits}", local_time(info.updated_ms)));
         }
         if lines.is_empty() {
             return Ok("the folder has no thread with a turn yet".to_owned());
@@ -282,8 +287,7 @@ impl Conversation {
         let names: Vec<&str> = values.keys().map(String::as_str).collect();
         let Some(channel) = channel else {
             let position = snapshot.checkpoint.as_ref().map(|meta| state::position(thread, meta, &snapshot));
-            let channels = wrapped(&names);
-            return Ok(format!("{}channels    {channels}", position.unwrap_or_default()));
+            return Ok(format!("{}channels    {}", position.unwrap_or_default(), names.join(", ")));
         };
         let Some(value) = values.get(&channel) else {
             let near = closest(&channel, &names).map(|near| format!("; did you mean `{near}`?"));
@@ -396,25 +400,30 @@ impl Conversation {
                 count(state.request_size.tokens, "token"),
                 count(read, "token"),
             ));
-            if let Some(cost) = state.cost() {
+            if let Some(cost) = state.cost().filter(|cost| cost.nano_dollars.0 > 0) {
                 text.push_str(&format!(", about {}", cost.nano_dollars));
             }
         }
         Ok(text)
     }
 
-    /// Returns how many threads the database has besides this one; zero if they cannot be read.
-    pub(super) async fn others(&self) -> usize {
-        let Ok(Some(store)) = self.session.location().find() else { return 0 };
-        let names = store.names().await.unwrap_or_default();
-        names.iter().filter(|name| *name != self.session.thread() && !Dreams::is_thread(name)).count()
+    /// Returns what a new user of the folder should know about its other threads; `None` if there are none, or they cannot be read.
+    pub(super) async fn others(&self) -> Option<String> {
+        let store = self.session.location().find().ok()??;
+        let is_other = |name: &ThreadId| name != self.session.thread() && !Dreams::is_thread(name);
+        let count_of = store.names().await.ok()?.iter().filter(|name| is_other(name)).count();
+        if count_of == 0 {
+            return None;
+        }
+        let threads = format!("{} here", count(count_of, "thread"));
+        let (newest, _) = self.sessions.list(Some(&self.folder), 0, MAX_LISTED).await.unwrap_or_default();
+        let mut waiting = newest.iter().filter(|info| info.is_waiting).map(|info| &info.thread);
+        Some(match (waiting.next(), waiting.count()) {
+            (None, _) => format!("{threads}: /threads, or --last"),
+            (Some(one), 0) => format!("{threads}, `{}` waits: /threads", printable_line(one.as_str())),
+            (Some(_), more) => format!("{threads}, {} wait: /threads", more + 1),
+        })
     }
-}
-
-/// Returns names in rows, behind a column of twelve characters.
-fn wrapped(names: &[&str]) -> String {
-    let rows = names.chunks(4).map(|row| row.join(", "));
-    rows.collect::<Vec<_>>().join(",\n            ")
 }
 
 /// Returns the first lines of a text. `all` is the command that prints all of it.

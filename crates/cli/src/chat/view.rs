@@ -37,6 +37,9 @@ const MAX_NODES: usize = 30;
 /// Maximum number of characters of a result in its row.
 const MAX_SHOWN: usize = 100;
 
+/// Minimum number of characters of the second column of a list.
+const MIN_COLUMN: usize = 16;
+
 const DIM: Style = Style::new().dim();
 const GOOD: Style = Style::new().fg(Color::Green);
 const BAD: Style = Style::new().fg(Color::Red);
@@ -62,6 +65,8 @@ pub(super) struct View {
     pub(super) thread: String,
     /// The newest checkpoint of the thread.
     pub(super) checkpoint: Option<CheckpointId>,
+    /// The number of branches of the thread.
+    pub(super) branches: usize,
     /// The folder of the tools.
     pub(super) folder: PathBuf,
     /// Shows the reasoning of the model and the whole results of tools.
@@ -116,11 +121,13 @@ impl View {
         std::mem::take(&mut self.finished)
     }
 
-    /// Adds a note of the program; its lines are printable.
+    /// Adds a note of the program; its lines are printable. The second column of a list stays one in its further rows.
     pub(super) fn note(&mut self, text: &str, style: Style) {
         self.end_stream();
         for line in text.split('\n') {
-            self.row(vec![Span::styled(line.to_owned(), style)], "  ");
+            let hang = " "
+                .repeat(second_column(line).filter(|column| column + MIN_COLUMN <= self.width).unwrap_or(2));
+            self.row(vec![Span::styled(line.to_owned(), style)], &hang);
         }
     }
 
@@ -483,12 +490,23 @@ impl View {
                 _ => {}
             }
             parts.extend(usage.cost.filter(|cost| cost.0 > 0).map(|cost| cost.to_string()));
+            parts.extend(usage.budget.map(|percent| format!("{percent} % of the budget")));
         }
         parts.push(self.settings.mode.to_string());
         let at = self.checkpoint.map(|CheckpointId(id)| format!(" #{id}"));
         parts.push(format!("{}{}", self.thread, at.unwrap_or_default()));
+        if self.branches > 1 {
+            parts.push(format!("{} branches", self.branches));
+        }
         parts.join(" · ")
     }
+}
+
+/// Returns the number of characters before the second column of a line, which follows two or more blanks.
+fn second_column(line: &str) -> Option<usize> {
+    let at = line.find("  ")?;
+    let begin = line.len() - line[at..].trim_start_matches(' ').len();
+    Some(line[..begin].chars().count()).filter(|_| begin < line.len())
 }
 
 /// Converts a style of the output of commands.
@@ -642,6 +660,18 @@ mod tests {
     }
 
     #[test]
+    fn the_second_column_of_a_list_stays_one_if_there_is_space() {
+        for (width, shown) in [
+            (30, ["/fork [N]   a copy of the", "            thread here", "other"]),
+            (24, ["/fork [N]   a copy of", "  the thread here", "other"]),
+        ] {
+            let mut view = View::new(width, "t".into(), SettingsView::default());
+            view.dim("/fork [N]   a copy of the thread here\nother");
+            assert_eq!(lines(&mut view), shown);
+        }
+    }
+
+    #[test]
     fn only_the_newest_turns_are_replayed() {
         let message = |text: &str, is_user| {
             let (id, text) = (text.to_owned(), text.to_owned());
@@ -674,12 +704,15 @@ mod tests {
         view.event(SessionEvent::Usage(UsageView {
             used: Some(3_100),
             window: Some(128_000),
+            budget: Some(41),
             turn,
             cost: None,
         }));
         let status = view.status();
         assert!(
-            status.ends_with("calling the model · 0 s · step 0 · 3.1k/128k tokens · ask · t"),
+            status.ends_with(
+                "calling the model · 0 s · step 0 · 3.1k/128k tokens · 41 % of the budget · ask · t"
+            ),
             "{status}"
         );
         let (id, next) = (CheckpointId(7), vec!["tools".into(), "x\u{1b}".into()]);
@@ -687,6 +720,8 @@ mod tests {
         let status = view.status();
         assert!(status.contains("calling the model (tools, x\\u{1b}) · 0 s · step 1"), "{status}");
         assert!(status.ends_with(" · t #7"), "{status}");
+        view.branches = 2;
+        assert!(view.status().ends_with(" · t #7 · 2 branches"), "{}", view.status());
         let notice = Notice { level: Level::Warning, code: "note", text: "careful".into(), of_call: false };
         view.event(SessionEvent::Notice(notice));
         assert_eq!(lines(&mut view).last().map(String::as_str), Some("careful"));

@@ -78,6 +78,22 @@ pub(super) fn cut(line: &Line<'_>, width: usize) -> Line<'static> {
     line_of(row)
 }
 
+/// Returns a line whose parts with a text are reversed, in either case of letters; `None` if it does not have the text.
+pub(super) fn marked(line: &Line<'_>, text: &str) -> Option<Line<'static>> {
+    let lower = |sign: char| sign.to_lowercase().next().unwrap_or(sign);
+    let text: Vec<_> = text.chars().map(lower).collect();
+    let mut all: Vec<Cell> = cells(&line.spans, line.style).collect();
+    let signs: Vec<_> = all.iter().map(|cell| lower(cell.sign)).collect();
+    let mut is_found = false;
+    for at in 0..(signs.len() + 1).saturating_sub(text.len()) {
+        if signs[at..].starts_with(&text) {
+            is_found = true;
+            all[at..at + text.len()].iter_mut().for_each(|cell| cell.style = cell.style.reversed());
+        }
+    }
+    is_found.then(|| line_of(all))
+}
+
 /// Returns the columns of a text.
 pub(super) fn text_columns(text: &str) -> usize {
     text.chars().map(|sign| sign.width().unwrap_or(0)).sum()

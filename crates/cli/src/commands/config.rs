@@ -73,8 +73,13 @@ pub(crate) fn config(args: ConfigArgs) -> Result<Exit, SessionError> {
             Value::Null => "-".to_owned(),
             other => brief(&other.to_string(), MAX_SHOWN),
         };
-        let from = from.map(|from| format!(" {}", printable_line(&from))).unwrap_or_default();
-        table.add_row([printable_line(&name), value, format!("{source}{from}")]);
+        // The narrow tables of usual terminals have one row for each setting of a preset.
+        let from = match from.map(|from| printable_line(&from)) {
+            Some(from) if source == "default" => from,
+            Some(from) => format!("{source} {from}"),
+            None => source.to_owned(),
+        };
+        table.add_row([printable_line(&name), value, from]);
     }
     let printed = print(&formatted(table));
     if let Some(file) = unconfirmed {
@@ -132,7 +137,7 @@ fn settings(given: &Given, defaults: &Defaults) -> Result<Vec<Setting>, SessionE
         Setting { name, value, source, from }
     }));
     all.extend(usual.into_iter().map(|(name, value)| {
-        let from = Some(format!("of preset {preset}"));
+        let from = Some(format!("preset {preset}"));
         Setting { name, value, source: "default", from }
     }));
     all[4..].sort_by(|one, other| one.name.cmp(&other.name));

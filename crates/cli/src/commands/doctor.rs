@@ -75,11 +75,12 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Result<Exit, SessionError> {
     ];
     found.extend(servers(&config, location.cwd()).await);
     let (with, without): (Vec<_>, Vec<_>) = FEATURES.into_iter().partition(|(_, is_there)| *is_there);
-    let names = |features: &[(&str, bool)]| match features {
-        [] => "none".to_owned(),
-        some => some.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+    let names = |kind: &str, features: Vec<(&str, bool)>| {
+        let names: Vec<_> = features.into_iter().map(|(name, _)| name).collect();
+        (!names.is_empty()).then(|| format!("{kind} {}", names.join(", ")))
     };
-    let features = format!("with {}; without {}", names(&with), names(&without));
+    let features: Vec<_> = [names("with", with), names("without", without)].into_iter().flatten().collect();
+    let features = features.join("; ");
     found.push(Finding::new("features", Ok(features)));
     let exit = if found.iter().all(|finding| finding.ok) { Exit::Ok } else { Exit::Failed };
     if json {

@@ -16,7 +16,7 @@ use superstep_session::{
     turn::tools::all,
 };
 
-use crate::output::table::{formatted, new_table};
+use crate::output::table::{formatted, new_table, terminal_width};
 
 /// A tool with its group.
 pub(crate) struct Listed {
@@ -53,13 +53,19 @@ pub(crate) fn listed(
     Ok(own.chain(of_memory).chain(of_servers).collect())
 }
 
-/// Formats tools for people.
+/// Minimum number of columns of a terminal in which descriptions are readable beside names.
+const MIN_WIDTH: u16 = 60;
+
+/// Formats tools for people, in a narrow terminal without their descriptions.
 pub(crate) fn table(tools: &[Listed]) -> String {
-    let mut table = new_table(&["GROUP", "TOOL", "APPROVAL", "WHAT IT DOES"]);
+    let header = ["GROUP", "TOOL", "APPROVAL", "WHAT IT DOES"];
+    let shown = if terminal_width().is_some_and(|width| width < MIN_WIDTH) { 3 } else { header.len() };
+    let mut table = new_table(&header[..shown]);
     for Listed { group, asks, tool } in tools {
         let spec = tool.spec();
         let first = spec.description.split(". ").next().unwrap_or_default().trim_end_matches('.');
-        table.add_row([group.as_str(), &spec.name, if *asks { "required" } else { "" }, first]);
+        let row = [group.as_str(), &spec.name, if *asks { "required" } else { "" }, first];
+        table.add_row(&row[..shown]);
     }
     formatted(table)
 }

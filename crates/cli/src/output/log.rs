@@ -20,7 +20,10 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use super::{note::print_note, telemetry::Telemetry};
+use super::{
+    note::print_note,
+    telemetry::{Telemetry, continue_trace_of},
+};
 
 /// The variable that selects what is logged without `--log`.
 const VARIABLE: &str = "RUST_LOG";
@@ -64,6 +67,14 @@ impl Observed {
         telemetry.continue_trace(&span);
         span
     }
+}
+
+/// Returns the span of a client's request, which continues the trace of its `traceparent`; without a name if there is none.
+pub(crate) fn request(traceparent: Option<&str>) -> Span {
+    let Some(traceparent) = traceparent else { return Span::none() };
+    let span = tracing::info_span!("request");
+    continue_trace_of(&span, traceparent);
+    span
 }
 
 /// Logs what `filter` selects, or the variable `RUST_LOG`, and exports traces and metrics if the variables of OpenTelemetry name a

@@ -43,3 +43,5 @@ impl Telemetry {
         match *self {}
     }
 }
+
+pub(super) fn continue_trace_of(_: &Span, _: &str) {}

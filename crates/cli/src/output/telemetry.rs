@@ -42,6 +42,11 @@ impl Telemetry {
     }
 }
 
+/// Makes `span` a part of the trace that a client names, as the header `traceparent`.
+pub(super) fn continue_trace_of(span: &Span, traceparent: &str) {
+    continue_trace(span, |header| (header == "traceparent").then(|| traceparent.to_owned()));
+}
+
 impl Drop for Telemetry {
     fn drop(&mut self) {
         let ended = self.0.take().map_or(Ok(()), telemetry::Telemetry::end);

@@ -182,6 +182,8 @@ pub struct UsageView {
     pub used: Option<u64>,
     /// The context window of the model, if it is known.
     pub window: Option<u64>,
+    /// The used share of the turn's budget in percent, if it has a limit.
+    pub budget: Option<u32>,
     /// The tokens of the turn.
     pub turn: Usage,
     /// The estimated cost of the turn, if the prices are known.

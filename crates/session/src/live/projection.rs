@@ -12,7 +12,7 @@ use superstep::{
 
 use crate::live::{
     calls::{CallStatus, Calls, plan},
-    event::{MessageView, Said, SessionEvent},
+    event::{MessageView, Said, SessionEvent, UsageView},
     log::EventLog,
     notices::notice,
     transcript::transcript,
@@ -29,7 +29,10 @@ struct Streamed {
 /// Converts the events of a turn.
 pub(super) struct Projection {
     pub(super) calls: Calls,
+    /// A request was reduced.
+    pub(super) is_compacted: bool,
     is_raw: bool,
+    usage: Option<UsageView>,
     streamed: Streamed,
     log: EventLog,
 }
@@ -45,7 +48,7 @@ struct Piece {
 
 impl Projection {
     pub(super) fn new(calls: Calls, log: EventLog, is_raw: bool) -> Self {
-        Self { calls, is_raw, streamed: Streamed::default(), log }
+        Self { calls, is_compacted: false, is_raw, usage: None, streamed: Streamed::default(), log }
     }
 
     pub(super) fn event(&mut self, event: &Event<AgentState>) {
@@ -69,6 +72,14 @@ impl Projection {
             }
             Event::Lagged { skipped } => self.log.push(SessionEvent::Lagged { skipped: *skipped }),
             _ => {}
+        }
+    }
+
+    /// Emits the usage if it has changed.
+    pub(super) fn usage(&mut self, usage: UsageView) {
+        if self.usage.as_ref() != Some(&usage) {
+            self.log.push(SessionEvent::Usage(usage.clone()));
+            self.usage = Some(usage);
         }
     }
 
@@ -146,6 +157,7 @@ impl Projection {
     }
 
     fn agent_event(&mut self, event: &AgentEvent) {
+        self.is_compacted |= matches!(event, AgentEvent::Compacted { .. });
         match event {
             AgentEvent::NodeEnd { .. } => self.complete(),
             AgentEvent::ToolStart { tool, args, id } => {

@@ -3,7 +3,7 @@
 //! Start at [`Session`].
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -155,6 +155,8 @@ struct State {
     dreaming: Option<CancellationToken>,
     /// The flags that a command on the thread must repeat.
     repeated_flags: Vec<String>,
+    /// The next turn begins with a summary of the conversation.
+    compacts: bool,
 }
 
 /// The turn under way.
@@ -217,6 +219,7 @@ impl Session {
             is_closed: false,
             dreaming: None,
             repeated_flags: Vec::new(),
+            compacts: false,
         };
         Self(Arc::new(Shared {
             location,
@@ -314,6 +317,18 @@ impl Session {
             Err(SteerError::Run(error)) => Err(error.into()),
             Err(error) => Err(SessionError::caused(ErrorKind::Thread, &error)),
         }
+    }
+
+    /// Makes the next message begin with a summary of the conversation before it, which the thread stores with that turn.
+    ///
+    /// # Errors
+    /// The thread has no turn yet.
+    pub async fn compact(&self) -> Result<(), SessionError> {
+        if self.last_turn().await?.is_none() {
+            return Err(SessionError::new(ErrorKind::Thread, "the thread has no turn yet"));
+        }
+        self.0.state().compacts = true;
+        Ok(())
     }
 
     /// Returns the messages that wait for the end of the turn.
@@ -492,6 +507,16 @@ impl Session {
         Ok(self.0.store.history(&self.0.thread, newest).await?.first().map(|meta| meta.id))
     }
 
+    /// Returns the number of branches of the thread, of which the newest one continues; 0 before the first turn.
+    ///
+    /// # Errors
+    /// The thread cannot be read.
+    pub async fn branches(&self) -> Result<usize, SessionError> {
+        let all = self.0.store.history(&self.0.thread, History::default()).await?;
+        let parents: HashSet<_> = all.iter().filter_map(|meta| meta.parent).collect();
+        Ok(all.iter().filter(|meta| !parents.contains(&meta.id)).count())
+    }
+
     /// Returns the models that are known by name, that of the next turn first; none for the agent of a program of one's own. No
     /// server is called.
     ///
@@ -641,6 +666,11 @@ impl Shared {
 
     pub(super) fn dreams(&self, cancel: Option<CancellationToken>) {
         self.state().dreaming = cancel;
+    }
+
+    /// Returns whether the turn that begins has a summary first, once.
+    pub(super) fn take_compacts(&self) -> bool {
+        std::mem::take(&mut self.state().compacts)
     }
 
     pub(super) fn take_calls(&self) -> Calls {

@@ -26,7 +26,7 @@ use crate::{
         trust::{Created, Decided},
     },
     error::{ErrorKind, SessionError},
-    live::{mode::Mode, session::Session},
+    live::{event::SessionEvent, mode::Mode, session::Session},
     text::brief,
     turn::{dream_thread, randomness::fresh_thread, stored_graph::graph, threads},
 };
@@ -71,9 +71,11 @@ pub struct SessionInfo {
     pub title: Option<String>,
     /// The time of its newest checkpoint, or of its creation, in UTC milliseconds.
     pub updated_ms: i64,
+    /// A call waits for a decision.
+    pub is_waiting: bool,
 }
 
-/// A session without its title, and the database of its thread, if that has a turn.
+/// A session without its title and its question, and the database of its thread, if that has a turn.
 struct Found {
     info: SessionInfo,
     store: Option<Arc<dyn Checkpointer>>,
@@ -122,11 +124,25 @@ impl Sessions {
         thread: &ThreadId,
         new: NewSession,
     ) -> Result<Session, SessionError> {
+        Ok(self.load(folder, thread, new).await?.0)
+    }
+
+    /// Opens the session of a thread like [`open`](Self::open), and returns its stored [conversation](Session::transcript).
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub async fn load(
+        &self,
+        folder: &Path,
+        thread: &ThreadId,
+        new: NewSession,
+    ) -> Result<(Session, Vec<SessionEvent>), SessionError> {
         let location = Arc::new(self.location(folder)?);
         dream_thread::refuse(&location, thread)?;
         if let Some(live) = self.live(thread).filter(|live| live.location().cwd() == location.cwd()) {
             live.configure(new);
-            return Ok(live);
+            let events = live.transcript().await?;
+            return Ok((live, events));
         }
         let decided = location.decided(thread)?;
         let stored = location.find()?;
@@ -152,8 +168,8 @@ impl Sessions {
             return Err(SessionError::usage(problem));
         }
         let session = self.start(location, store, thread.clone(), new);
-        session.transcript().await?;
-        Ok(session)
+        let events = session.transcript().await?;
+        Ok((session, events))
     }
 
     /// Returns the mode that the user chose last for the session of a thread.
@@ -226,15 +242,17 @@ impl Sessions {
         let mut page = Vec::new();
         for Found { mut info, store } in found.drain(..).skip(skip).take(limit) {
             if let Some(store) = store {
-                let state = graph()?.with_checkpointer(store).thread(&info.thread).state().await;
-                info.title = state.ok().and_then(|state| title(&state.values));
+                if let Ok(state) = graph()?.with_checkpointer(store).thread(&info.thread).state().await {
+                    info.title = title(&state.values);
+                    info.is_waiting = state.tasks.iter().any(|task| !task.interrupts.is_empty());
+                }
             }
             page.push(info);
         }
         Ok((page, has_more))
     }
 
-    /// Finds sessions, the newest first, without their titles.
+    /// Finds sessions, the newest first, without their titles and questions.
     async fn find(&self, folder: Option<&Path>) -> Result<Vec<Found>, SessionError> {
         let mut found = match folder {
             Some(folder) => self.find_in(folder).await?,
@@ -287,14 +305,15 @@ impl Sessions {
                         _ => continue,
                     },
                 };
-                let info = SessionInfo { thread, folder, title: None, updated_ms: head.created_ms };
+                let updated_ms = head.created_ms;
+                let info = SessionInfo { thread, folder, title: None, updated_ms, is_waiting: false };
                 found.push(Found { info, store: Some(store.clone()) });
             }
         }
         for (thread, created) in Decided::sessions(location.db())? {
             if !found.iter().any(|Found { info, .. }| info.thread == thread) {
-                let info =
-                    SessionInfo { thread, folder: created.cwd, title: None, updated_ms: created.at_ms };
+                let (folder, updated_ms) = (created.cwd, created.at_ms);
+                let info = SessionInfo { thread, folder, title: None, updated_ms, is_waiting: false };
                 found.push(Found { info, store: None });
             }
         }

@@ -7,8 +7,9 @@ use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::Value;
 use superstep::{
-    Answers, OnUnfinished, Outcome, RunError, RunStream, Status, StreamMode, Streaming,
+    Answers, Event, OnUnfinished, Outcome, RunError, RunStream, Status, StreamMode, Streaming,
     agent::{AgentOutcome, AgentState, Approval},
+    clock::{Clock as _, SystemClock},
     llm::Message,
     node::NodeName,
 };
@@ -111,7 +112,7 @@ async fn run(
     {
         session.log.push(SessionEvent::Notice(Notice::new(Level::Info, HINT, text)));
     }
-    let mut granted = Vec::new();
+    let (mut granted, mut compacts) = (Vec::new(), false);
     let stream = match &job.input {
         Input::Prompt(prompt) => {
             if prompt.on_unfinished == OnUnfinished::Discard {
@@ -123,6 +124,10 @@ async fn run(
             let mut input = setup.agent.input_of(message);
             if let Some(user) = &setup.settings.user {
                 input = input.user_id(user.as_str());
+            }
+            compacts = session.take_compacts();
+            if compacts {
+                input = input.compact(true);
             }
             setup.agent.configured(options.at(from)).stream(input, streaming(session))
         }
@@ -189,6 +194,10 @@ async fn run(
         _ if job.cancel.is_cancelled() || waiting.is_empty() => AgentOutcome::Cancelled,
         _ => AgentOutcome::AwaitingApproval,
     };
+    if compacts && !projection.is_compacted {
+        let text = "the conversation was not summarized: it is too short, the summary failed, or the configuration has none";
+        session.log.push(SessionEvent::Notice(Notice::new(Level::Warning, "compact", text)));
+    }
     for server in &setup.servers {
         let logged = server.logged().into_iter();
         let texts =
@@ -196,22 +205,30 @@ async fn run(
         texts.for_each(|text| session.log.push(SessionEvent::Notice(Notice::new(Level::Info, "mcp", text))));
     }
     let state = Arc::new(outcome.state);
-    let used = Some(state.request_size.tokens).filter(|tokens| *tokens > 0);
-    session.log.push(SessionEvent::Usage(UsageView {
-        used,
-        window: setup.window,
-        turn: state.usage,
-        cost: state.cost().map(|cost| cost.nano_dollars),
-    }));
+    projection.usage(usage(setup, &state));
     let (checkpoint, has_schema) = (outcome.checkpoint, setup.has_schema);
     Ok(Ended { outcome: end, state, checkpoint, waiting, has_schema })
+}
+
+fn usage(setup: &Setup, state: &AgentState) -> UsageView {
+    let budget = state.budget_used(&setup.budget, SystemClock.now_ms());
+    UsageView {
+        used: Some(state.request_size.tokens).filter(|tokens| *tokens > 0),
+        window: setup.window,
+        // The cast saturates.
+        budget: budget.map(|share| (share * 100.0) as u32),
+        turn: state.usage,
+        cost: state.cost().map(|cost| cost.nano_dollars),
+    }
 }
 
 fn streaming(session: &Shared) -> Streaming {
     match session.raw_events {
         true => Streaming::from([StreamMode::Custom, StreamMode::Checkpoints]).buffer(1 << 20),
-        false => Streaming::from([StreamMode::Custom, StreamMode::Messages, StreamMode::Checkpoints])
-            .buffer(1 << 16),
+        false => {
+            use StreamMode::{Checkpoints, Custom, Messages, Values};
+            Streaming::from([Custom, Messages, Values, Checkpoints]).buffer(1 << 16)
+        }
     }
 }
 
@@ -275,7 +292,13 @@ async fn follow(
 ) -> Result<Outcome<AgentState>, RunError> {
     while let Some(event) = stream.next().await {
         begins_run(session, setup);
-        projection.event(&event);
+        match &event {
+            // The first one has the usage of the turn before.
+            Event::Values { state, .. } if state.llm_calls > 0 && state.outcome.is_none() => {
+                projection.usage(usage(setup, state));
+            }
+            event => projection.event(event),
+        }
     }
     let outcome = stream.outcome().await?;
     begins_run(session, setup);

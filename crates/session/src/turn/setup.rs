@@ -13,7 +13,11 @@ use rand::RngExt;
 use serde_json::{Map, Value, json};
 use superstep::{
     Answers, CheckpointId, Checkpointer, RunOptions, ThreadId,
-    agent::{Agent, config::PermissionRule, replay::ReplayTools},
+    agent::{
+        Agent,
+        config::{Budget, PermissionRule},
+        replay::ReplayTools,
+    },
     mcp::McpServer,
     memory::Dreams,
 };
@@ -64,6 +68,8 @@ pub struct Setup {
     pub has_schema: bool,
     /// The context window of the model in tokens, if it is known.
     pub window: Option<u64>,
+    /// The budget of a turn.
+    pub budget: Budget,
     cwd: PathBuf,
     /// The folder of the thread's last turn, if its database may contain threads of many folders.
     last_cwd: Option<String>,

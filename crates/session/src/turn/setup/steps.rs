@@ -82,6 +82,7 @@ impl Setup {
                 cancel,
                 has_schema: config.finish.schema.is_some(),
                 window: config.context.window,
+                budget: config.budget.clone(),
                 cwd,
                 last_cwd,
             });
@@ -98,7 +99,7 @@ impl Setup {
         let user = user.or_else(|| config.memory.on().map(|memory| memory.user().to_owned()));
         let mut choice = steps.choice(&stored, &config).await?;
         let react = config.react(choice.name == OFFLINE).map_err(|wrong| steps.misfit(&wrong))?;
-        let window = react.context.window;
+        let (window, budget) = (react.context.window, react.budget.clone());
         let servers = steps.servers(&config, &cwd, &mut choice, notes).await?;
         let mut tools = steps.tools(&config, &react, &cwd, &servers)?;
         tools.retain(|tool| !given.hidden_tools.contains(&tool.spec().name.as_str()));
@@ -136,6 +137,7 @@ impl Setup {
             cancel,
             has_schema,
             window,
+            budget,
             cwd,
             last_cwd,
         })

@@ -18,9 +18,10 @@ use crate::{
     config::prompts,
     deps::SubAgent,
     nodes::{
-        budget::{Spent, expired, until},
+        budget::{expired, until},
         tools::answer::CallResult,
     },
+    state::spent::Spent,
 };
 
 impl Call<'_> {
