@@ -62,7 +62,8 @@ impl Hangup {
 impl Drop for Hangup {
     fn drop(&mut self) {
         // No effect on a run that has ended.
-        self.hub.stop_run(&self.run, Stop::Interrupt);
+        let reason = "client disconnected from the run stream (on_disconnect=cancel)";
+        self.hub.stop_run(&self.run, Stop::Interrupt, reason);
     }
 }
 

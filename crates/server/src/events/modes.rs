@@ -77,6 +77,11 @@ impl Modes {
         Ok(if modes.is_empty() { Self::default() } else { Self(modes) })
     }
 
+    /// Returns all modes.
+    pub(crate) fn all() -> Self {
+        Self(NAMES.iter().map(|(_, mode)| *mode).collect())
+    }
+
     pub(crate) fn has(&self, mode: Mode) -> bool {
         self.0.contains(&mode)
     }

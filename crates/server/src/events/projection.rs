@@ -88,10 +88,13 @@ impl RunsProjection {
             Kind::Failed { name, message } => {
                 vec![Frame::new("error", json!({ "error": name, "message": message }))]
             }
-            Kind::Values { values } => one(Mode::Values, "values", shown(values)),
-            Kind::Custom { data } => one(Mode::Custom, "custom", data.clone()),
+            Kind::Answered { .. } => Vec::new(),
+            Kind::Values { values } | Kind::Standing { values, .. } => {
+                one(Mode::Values, "values", shown(values))
+            }
+            Kind::Custom { data, .. } => one(Mode::Custom, "custom", data.clone()),
             Kind::Update { node, writes, cached } => {
-                let mut data = json!({ node: shown_writes(writes) });
+                let mut data = json!({ node: state::shown_writes(writes) });
                 if *cached {
                     data["__metadata__"] = json!({ "cached": true });
                 }
@@ -191,7 +194,7 @@ impl RunsProjection {
             "id": self.task_id(namespace, task.slot),
             "name": task.node,
             "error": error.map(|message| json!({ "error": "NodeError", "message": message })),
-            "result": shown_writes(update),
+            "result": state::shown_writes(update),
             "interrupts": interrupts.iter().map(state::interrupt).collect::<Vec<_>>(),
         })
     }
@@ -297,13 +300,6 @@ fn whole(part: &MessagePart) -> Value {
 
 fn shown(values: &Map<String, Value>) -> Value {
     state::shown_values(values.clone()).into()
-}
-
-fn shown_writes(writes: &Value) -> Value {
-    match writes {
-        Value::Object(writes) => messages::to_wire(writes.clone()).into(),
-        other => other.clone(),
-    }
 }
 
 /// Returns an interrupt as streams have it: always with the schema.

@@ -87,6 +87,13 @@ impl RunLog {
         inner.dropped == 0 || inner.entries.front().is_some_and(|oldest| oldest.number <= number + 1)
     }
 
+    /// Returns the events after the one with this number.
+    pub(crate) fn after(&self, number: u64) -> Vec<Arc<Entry>> {
+        let inner = self.lock();
+        let new = inner.entries.iter().rev().take_while(|entry| entry.number > number).count();
+        inner.entries.iter().skip(inner.entries.len() - new).cloned().collect()
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.lock().bytes
     }
@@ -146,7 +153,11 @@ mod tests {
     use crate::events::event::Kind;
 
     fn entry(number: u64) -> Entry {
-        Entry { number, at_ms: 0, event: RunEvent::root(Kind::Custom { data: json!("x".repeat(100)) }) }
+        Entry {
+            number,
+            at_ms: 0,
+            event: RunEvent::root(Kind::Custom { name: "x".to_owned(), data: json!("x".repeat(100)) }),
+        }
     }
 
     #[tokio::test]
