@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::events::event::RunEvent;
+use crate::{events::event::RunEvent, thread::log::RunEvents};
 
 /// The events of a run, in memory. If they take more than the limit, the oldest are dropped, and readers that have not read them
 /// lose their stream. The run never waits for a reader.
@@ -87,19 +87,23 @@ impl RunLog {
         inner.dropped == 0 || inner.entries.front().is_some_and(|oldest| oldest.number <= number + 1)
     }
 
-    /// Returns the events after the one with this number.
-    pub(crate) fn after(&self, number: u64) -> Vec<Arc<Entry>> {
-        let inner = self.lock();
-        let new = inner.entries.iter().rev().take_while(|entry| entry.number > number).count();
-        inner.entries.iter().skip(inner.entries.len() - new).cloned().collect()
-    }
-
     pub(crate) fn bytes(&self) -> usize {
         self.lock().bytes
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RunEvents for RunLog {
+    fn each_after(&self, number: u64, each: &mut dyn FnMut(u64, i64, &RunEvent)) {
+        let new: Vec<_> = {
+            let inner = self.lock();
+            let count = inner.entries.iter().rev().take_while(|entry| entry.number > number).count();
+            inner.entries.iter().skip(inner.entries.len() - count).cloned().collect()
+        };
+        new.iter().for_each(|entry| each(entry.number, entry.at_ms, &entry.event));
     }
 }
 

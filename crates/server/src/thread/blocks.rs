@@ -4,7 +4,9 @@
 
 use std::collections::VecDeque;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+
+use crate::events::calls::{Call, Whole};
 
 /// A message that is being sent: its pieces become the start, the deltas and the end of blocks.
 #[derive(Debug)]
@@ -17,22 +19,6 @@ pub(crate) struct MessageBlocks {
     /// The parts that have ended.
     whole: Whole,
     ready: Vec<Value>,
-}
-
-/// The parts of a message.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Whole {
-    pub(crate) text: String,
-    pub(crate) reasoning: String,
-    pub(crate) calls: Vec<Call>,
-}
-
-/// A call of a tool, with its arguments as text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) id: String,
-    pub(crate) name: String,
-    pub(crate) arguments: String,
 }
 
 #[derive(Debug)]
@@ -194,21 +180,6 @@ impl MessageBlocks {
     }
 }
 
-impl Whole {
-    /// Returns the parts of a stored message.
-    pub(crate) fn of(message: &Value) -> Self {
-        let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
-        let calls = message["tool_calls"].as_array().into_iter().flatten();
-        let calls = calls.map(|call| Call {
-            id: text(call, "id"),
-            name: text(call, "name"),
-            arguments: text(call, "arguments"),
-        });
-        let (calls, reasoning) = (calls.collect(), text(message, "reasoning"));
-        Self { text: text(message, "content"), reasoning, calls }
-    }
-}
-
 impl Block {
     /// Returns whether nothing is missing, once another block has begun.
     fn is_whole(&self) -> bool {
@@ -216,13 +187,6 @@ impl Block {
             Self::Text(_) | Self::Reasoning(_) => true,
             Self::Call { call, .. } => call.read().is_ok(),
         }
-    }
-}
-
-impl Call {
-    /// Returns the arguments as an object; none for an empty text.
-    pub(crate) fn read(&self) -> serde_json::Result<Map<String, Value>> {
-        if self.arguments.is_empty() { Ok(Map::new()) } else { serde_json::from_str(&self.arguments) }
     }
 }
 

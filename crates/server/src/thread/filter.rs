@@ -39,7 +39,7 @@ impl Filter {
     /// Reads a request. Unknown fields are ignored.
     ///
     /// # Errors
-    /// No, unknown or too many channels, or a field of another type.
+    /// The channels are missing, unknown or too many, or a field has another type.
     pub(crate) fn read(json: &Value) -> Result<Self, String> {
         let request = Request::deserialize(json).map_err(|error| error.to_string())?;
         let Request { channels: names, namespaces, depth, since } = request;

@@ -14,8 +14,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::{
-    events::projection::About,
-    runs::log::RunLog,
+    events::{event::RunEvent, projection::About},
     thread::{
         event::{Draft, ThreadEvent},
         projection::{End, Projection},
@@ -36,6 +35,12 @@ pub(crate) struct ThreadLog {
     total: Arc<AtomicUsize>,
     /// Orders the commands of clients: the second answer to a question finds the first.
     pub(crate) commands: tokio::sync::Mutex<()>,
+}
+
+/// The events of a run, in order, with the numbers and times that they have there.
+pub(crate) trait RunEvents {
+    /// Calls `each` with the number, the time in UTC milliseconds and the event, for each event after a number.
+    fn each_after(&self, number: u64, each: &mut dyn FnMut(u64, i64, &RunEvent));
 }
 
 struct Inner {
@@ -69,7 +74,7 @@ impl ThreadLog {
     }
 
     /// Adds the events of a run that are not in the log yet.
-    pub(crate) fn follow(&self, about: &About, run: &RunLog) {
+    pub(crate) fn follow(&self, about: &About, run: &dyn RunEvents) {
         {
             let mut inner = self.lock();
             let drafts = inner.project(about, run);
@@ -79,7 +84,7 @@ impl ThreadLog {
     }
 
     /// Adds the end of a run, after its events; `None` if it continues after the next start of the server.
-    pub(crate) fn end(&self, about: &About, run: &RunLog, end: Option<End<'_>>) {
+    pub(crate) fn end(&self, about: &About, run: &dyn RunEvents, end: Option<End<'_>>) {
         {
             let mut inner = self.lock();
             let mut drafts = inner.project(about, run);
@@ -171,18 +176,15 @@ impl Drop for ThreadLog {
 }
 
 impl Inner {
-    fn project(&mut self, about: &About, run: &RunLog) -> Vec<Draft> {
+    fn project(&mut self, about: &About, run: &dyn RunEvents) -> Vec<Draft> {
         let mut drafts = Vec::new();
-        let new = run.after(self.runs.get(&about.run).map_or(0, |followed| followed.upto));
-        if new.is_empty() {
-            return drafts;
-        }
-        let first = || Followed { projection: Projection::new(about), upto: 0 };
-        let followed = self.runs.entry(about.run.clone()).or_insert_with(first);
-        for entry in new {
-            followed.upto = entry.number;
-            drafts.extend(followed.projection.event(entry.at_ms, &entry.event));
-        }
+        let upto = self.runs.get(&about.run).map_or(0, |followed| followed.upto);
+        run.each_after(upto, &mut |number, at_ms, event| {
+            let first = || Followed { projection: Projection::new(about), upto };
+            let followed = self.runs.entry(about.run.clone()).or_insert_with(first);
+            followed.upto = number;
+            drafts.extend(followed.projection.event(at_ms, event));
+        });
         drafts
     }
 

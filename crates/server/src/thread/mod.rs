@@ -10,7 +10,6 @@
 //! Start at [`log::ThreadLog`].
 
 pub(crate) mod blocks;
-mod calls;
 pub(crate) mod event;
 pub(crate) mod filter;
 pub(crate) mod log;

@@ -9,12 +9,12 @@ use superstep_graph::{CheckpointId, Interrupt, checkpoint::CheckpointMeta};
 
 use crate::{
     events::{
+        calls::{CallChange, Calls, Whole},
         event::{Kind, MessagePart, PartKind, RunEvent, TaskInfo},
         projection::About,
     },
     thread::{
-        blocks::{MessageBlocks, Whole},
-        calls::Calls,
+        blocks::MessageBlocks,
         event::{Channel, Draft, about_graph},
     },
     wire::{ids, messages, state},
@@ -189,20 +189,23 @@ impl Projection {
             Kind::Update { node, writes, .. } => {
                 self.end_lone_message(namespace, node);
                 self.stored_messages(namespace, node, writes);
+                self.tools(namespace, node, kind);
                 let data = json!({ node: state::shown_writes(writes) });
                 self.push(Channel::Updates, namespace, data).node = Some(node.clone());
             }
             Kind::Custom { name, data } => {
                 self.push(Channel::Custom, namespace, json!({ "name": name, "payload": data }));
             }
-            Kind::Message(part) => self.message(namespace, part),
+            Kind::Message(part) => {
+                self.message(namespace, part);
+                self.tools(namespace, &part.node, kind);
+            }
             Kind::TaskStart { task, input, .. } => {
                 let id = self.task_id(namespace, task.slot);
                 let shown = state::shown_writes(input);
                 let data = json!({ "id": id, "name": task.node, "input": shown, "triggers": [], "interrupts": [], "metadata": {} });
                 self.push(Channel::Tasks, namespace, data).node = Some(task.node.clone());
-                let begun = self.calls.begin(input);
-                self.tools(namespace, &task.node, begun);
+                self.tools(namespace, &task.node, kind);
             }
             Kind::TaskEnd { task, update, error, interrupts, .. } => {
                 self.end_task(namespace, task, error.as_deref(), interrupts);
@@ -343,17 +346,11 @@ impl Projection {
             PartKind::Discarded => {
                 self.fail_message(&key, "this attempt was discarded; the message begins again");
             }
-            PartKind::Full if part.data["role"] == "tool" => {
-                let mut message = part.data.clone();
-                message["id"] = part.id.as_str().into();
-                let ended = self.calls.end(&message);
-                self.tools(namespace, &part.node, ended);
-            }
             PartKind::Full if part.data["role"] == "assistant" => {
                 self.fail_message(&key, "the message begins again");
                 self.whole_message(&key, &part.node, part.step, &part.data);
             }
-            // The state has it.
+            // The state has the others, and the channel of tools has results.
             PartKind::Full => {}
         }
     }
@@ -400,20 +397,13 @@ impl Projection {
         }
     }
 
-    /// Sends what a node stored without sending it: messages of a model, and results of calls.
+    /// Sends the messages of a model that a node stored without sending them.
     fn stored_messages(&mut self, namespace: &[String], node: &str, writes: &Value) {
         for message in writes[messages::CHANNEL].as_array().into_iter().flatten() {
             let Some(id) = message["id"].as_str() else { continue };
             let key = (namespace.to_vec(), id.to_owned());
-            match message["role"].as_str() {
-                Some("assistant") if !self.sent.contains_key(&key) => {
-                    self.whole_message(&key, node, 0, message);
-                }
-                Some("tool") => {
-                    let ended = self.calls.end(message);
-                    self.tools(namespace, node, ended);
-                }
-                _ => {}
+            if message["role"] == "assistant" && !self.sent.contains_key(&key) {
+                self.whole_message(&key, node, 0, message);
             }
         }
     }
@@ -424,8 +414,21 @@ impl Projection {
         }
     }
 
-    fn tools(&mut self, namespace: &[String], node: &str, events: Vec<Value>) {
-        for data in events {
+    /// Sends the changes of calls in an event.
+    fn tools(&mut self, namespace: &[String], node: &str, kind: &Kind) {
+        for change in self.calls.of_event(kind) {
+            let data = match change {
+                CallChange::Began { id, name, input } => {
+                    json!({ "event": "tool-started", "tool_call_id": id, "tool_name": name, "input": input })
+                }
+                CallChange::Ended { id, message, .. } if message["failed"] == true => {
+                    json!({ "event": "tool-error", "tool_call_id": id, "message": message["content"] })
+                }
+                CallChange::Ended { id, message, .. } => {
+                    let output = messages::message_to_wire(message);
+                    json!({ "event": "tool-finished", "tool_call_id": id, "output": output })
+                }
+            };
             self.push(Channel::Tools, namespace, data).node = Some(node.to_owned());
         }
     }

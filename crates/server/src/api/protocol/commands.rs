@@ -94,8 +94,10 @@ impl From<RunError> for Refusal {
 }
 
 impl Command {
+    /// Reads a command.
+    ///
     /// # Errors
-    /// No number as `id`, or no `method`.
+    /// The `id` is not a number from 0, or there is no `method`.
     pub(super) fn read(json: Value) -> Result<Self, Refusal> {
         let id = json["id"].as_u64().ok_or_else(|| Refusal::invalid("id: expected a number from 0"))?;
         let method = json["method"].as_str().ok_or_else(|| Refusal::invalid("method: expected a text"))?;
@@ -122,7 +124,7 @@ pub(super) fn reply(id: u64, result: Result<Value, Refusal>) -> Value {
 /// The refusal, of which nothing was done.
 pub(super) async fn execute(hub: &Arc<Hub>, thread: &str, command: Command) -> Result<Value, Refusal> {
     let Command { method, params, .. } = command;
-    match &*method {
+    let result = match &*method {
         "run.start" => start(hub, thread, read(params)?).await,
         "input.respond" => respond(hub, thread, read(params)?).await,
         "agent.getTree" => tree(hub, thread, read(params)?),
@@ -137,7 +139,12 @@ pub(super) async fn execute(hub: &Arc<Hub>, thread: &str, command: Command) -> R
             Err(Refusal::new(Code::NotSupported, "subscription.reconnect: subscribe again with `since`"))
         }
         _ => Err(Refusal::new(Code::UnknownCommand, format!("unknown command `{method}`"))),
+    };
+    if result.is_err() && !hub.is_busy(thread) {
+        // A command on a thread that does not exist leaves nothing behind.
+        hub.thread_logs.release(thread);
     }
+    result
 }
 
 fn read<'de, T: Deserialize<'de>>(params: Value) -> Result<T, Refusal> {
@@ -321,7 +328,7 @@ fn request(assistant: &str, config: Value, metadata: Option<&Map<String, Value>>
         "assistant_id": assistant,
         "config": config,
         "metadata": metadata,
-        "stream_mode": Modes::all().names(),
+        "stream_mode": Modes::of_threads().names(),
         "stream_subgraphs": true,
         "stream_resumable": true,
         "durability": "sync",

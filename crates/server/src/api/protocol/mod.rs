@@ -20,6 +20,7 @@ use axum::{
 };
 use futures::stream;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use self::commands::Command;
 use super::streams::events;
@@ -57,24 +58,24 @@ pub(super) async fn follow(
     let filter = Filter::read(&read(body)?).map_err(ApiError::impossible)?;
     let follower = Follower::new(&hub, &thread, filter.since).await?;
     let heartbeat = hub.limits.heartbeat;
-    let frames = stream::unfold((hub, follower, filter), move |(hub, mut follower, filter)| async move {
-        loop {
+    // Also while events pass that the client does not want: it expects a line in this time.
+    let due = Instant::now() + heartbeat;
+    let frames = stream::unfold((hub, follower, filter, due), move |state| async move {
+        let (hub, mut follower, filter, due) = state;
+        let frame = loop {
             match follower.reader.read() {
-                Read::Event(event) if filter.matches(&event) => {
-                    return Some((event.frame().into(), (hub, follower, filter)));
-                }
+                Read::Event(event) if filter.matches(&event) => break event.frame().into(),
                 Read::Event(_) => {}
                 // The client reconnects, and reads what there is.
                 Read::Lost => return None,
                 Read::Head => tokio::select! {
                     () = follower.reader.changed() => {}
                     () = hub.stopping.cancelled() => return None,
-                    () = tokio::time::sleep(heartbeat) => {
-                        return Some((HEARTBEAT, (hub, follower, filter)));
-                    }
+                    () = tokio::time::sleep_until(due) => break HEARTBEAT,
                 },
             }
-        }
+        };
+        Some((frame, (hub, follower, filter, Instant::now() + heartbeat)))
     });
     Ok(events(frames))
 }
@@ -121,6 +122,9 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.hub.thread_logs.release(&self.thread);
+        // A run that begins soon writes to the log.
+        if !self.hub.is_busy(&self.thread) {
+            self.hub.thread_logs.release(&self.thread);
+        }
     }
 }

@@ -94,7 +94,7 @@ impl Hub {
         let at = row.plan.checkpoint.map(CheckpointId).filter(|at| Some(*at) != head && !continues);
         // Clients of the thread receive all that there is, each state after its checkpoint.
         let is_followed = self.thread_logs.get(&row.thread).is_some();
-        let modes = if is_followed { Modes::all() } else { live.modes.clone() };
+        let modes = if is_followed { Modes::of_threads() } else { live.modes.clone() };
         let mut options = self.options(live, row).at(at);
         if is_followed && row.plan.durability == DurabilityPlan::Async {
             options = options.durability(Durability::Sync);
@@ -214,7 +214,7 @@ impl Hub {
         modes: &Modes,
         thread: &dyn JsonThread,
     ) -> Result<(), RunFailure> {
-        if modes.has(Mode::Values) {
+        if modes.has(Mode::Values) || modes.has(Mode::Events) {
             let snapshot = thread.state().await.map_err(|error| of_run_error(&error))?;
             let values = snapshot.state.values().map_err(|error| of_run_error(&error))?;
             let meta = snapshot.checkpoint.map(Box::new);

@@ -34,7 +34,7 @@ impl Hub {
         Ok(log)
     }
 
-    /// Returns the events of a thread that waits for answers: the last run began, asked and was interrupted.
+    /// Returns the events of a thread that waits for answers: its last run began, put its questions and was interrupted.
     async fn questions(&self, thread: &str) -> Result<Vec<Draft>, ApiError> {
         let waiting = self.threads.get(thread).filter(|row| !row.interrupts.is_empty());
         let (Some(row), Some(run)) = (waiting, self.runs_of(thread).pop()) else { return Ok(Vec::new()) };
