@@ -59,7 +59,9 @@ impl Door {
                     Method::PATCH,
                     Method::DELETE,
                     Method::OPTIONS,
+                    query(),
                 ]))
+                .allow_private_network(true)
                 .allow_headers(AllowHeaders::mirror_request())
                 .expose_headers([
                     header::CONTENT_LOCATION,
@@ -118,6 +120,11 @@ impl Door {
         self.origins.iter().any(|allowed| allowed == origin)
             || Url::parse(origin).is_ok_and(|url| is_loopback(&url))
     }
+}
+
+/// Returns the method `QUERY`, which clients of the reference may use.
+fn query() -> Method {
+    Method::from_bytes(b"QUERY").expect("a method is a token")
 }
 
 /// Returns whether a `Host` header names this machine.

@@ -12,6 +12,7 @@ mod limits;
 mod rows;
 mod runs;
 mod server;
+mod thread;
 mod wire;
 
 pub use error::ServerError;

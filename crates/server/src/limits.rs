@@ -15,10 +15,11 @@ pub struct Limits {
     pub body: usize,
     /// The maximum number of runs that wait on a thread; 1,000 by default.
     pub queue: usize,
-    /// The maximum size of a run's events in memory, in bytes; 16 MiB by default. Older ones are dropped.
+    /// The maximum size of the events of a run, and of those of a thread, in memory, in bytes; 16 MiB by default. Older ones are
+    /// dropped.
     pub log: usize,
-    /// The maximum size of the events of ended resumable runs in memory, in bytes; 256 MiB by default. The oldest runs are
-    /// dropped, and can be joined, but not replayed.
+    /// The maximum size of the events of ended resumable runs in memory, in bytes, and that of the events of threads; 256 MiB by
+    /// default. The oldest runs are dropped, and can be joined, but not replayed; so are the threads whose runs ended first.
     pub retained: usize,
     /// The time between two signs of life on a quiet stream; 5 seconds by default, which clients expect.
     pub heartbeat: Duration,

@@ -81,10 +81,12 @@ impl Projection {
     pub(crate) fn event(&mut self, event: &RunEvent) -> Bytes {
         if event.path.is_root() {
             match &event.kind {
-                Kind::Values { values } | Kind::Paused { values, .. } => self.values(values),
+                Kind::Values { values } | Kind::Standing { values, .. } | Kind::Paused { values, .. } => {
+                    self.values(values);
+                }
                 Kind::TaskStart { task, .. } => self.begin_step(&task.node),
                 Kind::TaskEnd { task, .. } => self.end_step(&task.node),
-                Kind::Custom { data } => self.push("CUSTOM", json!({ "name": "custom", "value": data })),
+                Kind::Custom { data, .. } => self.push("CUSTOM", json!({ "name": "custom", "value": data })),
                 Kind::Message(part) => self.message(part),
                 _ => {}
             }

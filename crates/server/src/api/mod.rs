@@ -5,8 +5,11 @@
 mod agui;
 mod assistants;
 mod extract;
+mod protocol;
 mod runs;
+mod selection;
 mod state;
+mod storage;
 mod store;
 mod streams;
 mod system;
@@ -43,11 +46,14 @@ pub(crate) fn routes(hub: Arc<Hub>) -> Router {
         .route("/threads/prune", post(threads::prune))
         .route("/threads/{thread}", get(threads::read).patch(threads::change).delete(threads::delete))
         .route("/threads/{thread}/copy", post(threads::copy))
+        .route("/threads/{thread}/storage", get(storage::read))
         .route("/threads/{thread}/state", get(state::read).post(state::update))
         .route("/threads/{thread}/state/checkpoint", post(state::read_named))
         .route("/threads/{thread}/state/{checkpoint}", get(state::read_at))
         .route("/threads/{thread}/history", get(state::history).post(state::search_history))
         .route("/threads/{thread}/stream", get(streams::follow_thread))
+        .route("/threads/{thread}/commands", post(protocol::command))
+        .route("/threads/{thread}/stream/events", get(protocol::connect).post(protocol::follow))
         .route("/threads/{thread}/runs", get(runs::list).post(runs::create))
         .route("/threads/{thread}/runs/stream", post(runs::stream))
         .route("/threads/{thread}/runs/wait", post(runs::wait))

@@ -132,7 +132,7 @@ pub(super) async fn delete(
     Path((thread, run)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     hub.run_row(&thread, &run)?;
-    if let Some(live) = hub.stop_run(&run, Stop::Interrupt) {
+    if let Some(live) = hub.stop_run(&run, Stop::Interrupt, "the run is deleted") {
         live.ended().await;
     }
     hub.runs.delete(&run_key(&thread, &run)).await?;
@@ -174,7 +174,7 @@ pub(super) async fn cancel(
     let stop = stop_of(&query)?;
     let nothing = || ApiError::new(StatusCode::NOT_FOUND, "No runs found to cancel.");
     let row = hub.run_row(&thread, &run).map_err(|_| nothing())?;
-    let live = hub.stop_run(&row.id, stop).ok_or_else(nothing)?;
+    let live = hub.stop_run(&row.id, stop, requested(stop)).ok_or_else(nothing)?;
     let mut response = if query.flag("wait")? {
         live.ended().await;
         Json(json!({})).into_response()
@@ -215,10 +215,20 @@ pub(super) async fn cancel_many(
     }
     for row in open {
         if fits(&row)? {
-            hub.stop_run(&row.id, stop);
+            hub.stop_run(&row.id, stop, REQUESTED_FOR_MANY);
         }
     }
     Ok(DONE)
+}
+
+/// The texts of the reference.
+const REQUESTED_FOR_MANY: &str = "interrupt requested via POST /runs/cancel";
+
+fn requested(stop: Stop) -> &'static str {
+    match stop {
+        Stop::Interrupt => "interrupt requested via POST /threads/{thread_id}/runs/{run_id}/cancel",
+        Stop::Rollback => "rollback requested via POST /threads/{thread_id}/runs/{run_id}/cancel",
+    }
 }
 
 fn stop_of(query: &Query) -> Result<Stop, ApiError> {
@@ -265,7 +275,7 @@ async fn begin_stateless(hub: &Arc<Hub>, request: RunRequest) -> Result<Arc<Live
 
 /// # Errors
 /// 422 for an unknown assistant, and for a request that is not valid.
-fn new_run(hub: &Hub, request: RunRequest) -> Result<NewRun, ApiError> {
+pub(super) fn new_run(hub: &Hub, request: RunRequest) -> Result<NewRun, ApiError> {
     let assistant = hub.assistant(&request.assistant_id).ok_or_else(|| {
         let graphs: Vec<_> = hub.graphs.keys().map(|name| format!("`{name}`")).collect();
         ApiError::invalid(format!(

@@ -10,7 +10,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use superstep_graph::{CheckpointId, RunOptions, thread::AsNode};
 
-use super::extract::{Body, Query, limit, or_empty};
+use super::{
+    extract::{Body, Query, limit, or_empty},
+    selection::Selection,
+};
 use crate::{
     error::ApiError,
     rows::thread::{ThreadRow, ThreadStatus},
@@ -36,6 +39,8 @@ pub(super) struct Update {
 #[derive(Deserialize)]
 pub(super) struct Named {
     checkpoint: Option<CheckpointRequest>,
+    #[serde(default)]
+    select: Selection,
 }
 
 #[derive(Default, Deserialize)]
@@ -45,20 +50,26 @@ pub(super) struct HistorySearch {
     before: Value,
     metadata: Option<Map<String, Value>>,
     checkpoint: Option<CheckpointRequest>,
+    #[serde(default)]
+    select: Selection,
 }
 
 pub(super) async fn read(
     State(hub): State<Arc<Hub>>,
     Path(id): Path<String>,
+    query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    Ok(Json(hub.state(&hub.thread_row(&id)?, None).await?))
+    let selection = Selection::of_query(&query)?;
+    Ok(Json(selection.of_state(hub.state(&hub.thread_row(&id)?, None).await?)))
 }
 
 pub(super) async fn read_at(
     State(hub): State<Arc<Hub>>,
     Path((id, checkpoint)): Path<(String, String)>,
+    query: Query,
 ) -> Result<Json<Value>, ApiError> {
-    Ok(Json(hub.state(&hub.thread_row(&id)?, Some(ids::checkpoint(&checkpoint)?)).await?))
+    let (selection, at) = (Selection::of_query(&query)?, ids::checkpoint(&checkpoint)?);
+    Ok(Json(selection.of_state(hub.state(&hub.thread_row(&id)?, Some(at)).await?)))
 }
 
 pub(super) async fn read_named(
@@ -67,7 +78,7 @@ pub(super) async fn read_named(
     Body(named): Body<Named>,
 ) -> Result<Json<Value>, ApiError> {
     let at = named.checkpoint.unwrap_or_default().number()?.map(CheckpointId);
-    Ok(Json(hub.state(&hub.thread_row(&id)?, at).await?))
+    Ok(Json(named.select.of_state(hub.state(&hub.thread_row(&id)?, at).await?)))
 }
 
 pub(super) async fn update(
@@ -99,7 +110,12 @@ pub(super) async fn history(
     answer_history(
         &hub,
         &id,
-        HistorySearch { limit: query.number("limit")?, before, ..HistorySearch::default() },
+        HistorySearch {
+            limit: query.number("limit")?,
+            before,
+            select: Selection::of_query(&query)?,
+            ..HistorySearch::default()
+        },
     )
     .await
 }
@@ -128,7 +144,8 @@ async fn answer_history(hub: &Hub, id: &str, search: HistorySearch) -> Result<Js
         }
     };
     let limit = limit(search.limit, 10)?;
-    Ok(Json(hub.history(&row, limit, before, &or_empty(search.metadata)).await?))
+    let states = hub.history(&row, limit, before, &or_empty(search.metadata)).await?;
+    Ok(Json(states.into_iter().map(|state| search.select.of_state(state)).collect()))
 }
 
 /// Stores an update of a thread, in the name of a node, and returns the new checkpoint.
@@ -162,6 +179,10 @@ pub(super) async fn apply(
         values => values,
     };
     let checkpoint = thread.update(as_node, &values)?.await?;
+    if let Some(log) = hub.thread_logs.get(&row.id) {
+        // What waited before may be gone.
+        log.idle_point();
+    }
     hub.store_thread_end(&row.id, (ThreadStatus::Interrupted, None)).await?;
     Ok(checkpoint)
 }

@@ -33,8 +33,8 @@ use crate::{
     },
 };
 
-/// The number of ids for one event; no event is more frames.
-const FRAMES: u64 = 8;
+/// The number of ids for one event, which is fewer frames.
+const FRAMES: u64 = 4_096;
 
 /// The part of a run that a stream has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,8 @@ impl Hangup {
 impl Drop for Hangup {
     fn drop(&mut self) {
         // No effect on a run that has ended.
-        self.hub.stop_run(&self.run, Stop::Interrupt);
+        let reason = "client disconnected from the run stream (on_disconnect=cancel)";
+        self.hub.stop_run(&self.run, Stop::Interrupt, reason);
     }
 }
 
@@ -176,6 +177,7 @@ struct Follower {
     after: u64,
     with_ids: bool,
     ready: VecDeque<Chunk>,
+    has_sent: bool,
     is_over: bool,
 }
 
@@ -192,7 +194,7 @@ impl Follower {
             ready.push_back(lost());
         }
         let projection = RunsProjection::new(modes, live.subgraphs, live.about.clone());
-        Self { reader: LogReader::new(live), projection, after, with_ids, ready, is_over }
+        Self { reader: LogReader::new(live), projection, after, with_ids, ready, has_sent: false, is_over }
     }
 
     /// Returns the next frame, and waits for it; `None` at the end of the run.
@@ -206,7 +208,12 @@ impl Follower {
             }
             match self.reader.next().await {
                 Read::Event(entry) => self.project(&entry),
-                Read::End => self.is_over = true,
+                Read::End => {
+                    self.is_over = true;
+                    if self.has_sent {
+                        self.ready.extend(self.projection.end().iter().map(|frame| frame.encode(None)));
+                    }
+                }
                 Read::Lost => {
                     self.is_over = true;
                     self.ready.push_back(lost());
@@ -220,6 +227,7 @@ impl Follower {
             if number > self.after {
                 let id = self.with_ids.then(|| format!("{}-{number}", entry.at_ms));
                 self.ready.push_back(frame.encode(id.as_deref()));
+                self.has_sent = true;
             }
         }
     }

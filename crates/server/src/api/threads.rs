@@ -48,6 +48,7 @@ pub(super) struct Changes {
 pub(super) struct Search {
     ids: Option<Vec<String>>,
     metadata: Option<Map<String, Value>>,
+    exclude_metadata: Option<Value>,
     values: Option<Map<String, Value>>,
     status: Option<ThreadStatus>,
     limit: Option<usize>,
@@ -242,8 +243,11 @@ fn status(hub: &Hub, row: &ThreadRow) -> ThreadStatus {
 
 async fn matching(hub: &Hub, search: &Search) -> Result<Vec<ThreadRow>, ApiError> {
     let wanted = search.metadata.clone().unwrap_or_default();
+    let excluded = excluded(search.exclude_metadata.as_ref())?;
     let fits = |row: &ThreadRow| {
-        search.ids.as_ref().is_none_or(|ids| ids.contains(&row.id)) && contains(&row.metadata, &wanted)
+        search.ids.as_ref().is_none_or(|ids| ids.contains(&row.id))
+            && contains(&row.metadata, &wanted)
+            && !excluded.iter().any(|excluded| contains(&row.metadata, excluded))
     };
     let mut found = hub.threads.list(fits);
     if let Some(wanted) = search.status {
@@ -257,6 +261,21 @@ async fn matching(hub: &Hub, search: &Search) -> Result<Vec<ThreadRow>, ApiError
         }
     }
     Ok(with)
+}
+
+/// Reads the metadata of threads that are not wanted: one object, or several.
+fn excluded(json: Option<&Value>) -> Result<Vec<Map<String, Value>>, ApiError> {
+    let wrong = || {
+        ApiError::invalid("exclude_metadata: expected an object, or a list of objects, none of them empty")
+    };
+    let several = match json {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(several)) => several.iter().collect(),
+        Some(one) => vec![one],
+    };
+    let read = |object: &&Value| object.as_object().filter(|object| !object.is_empty()).cloned();
+    let read: Option<Vec<_>> = several.iter().map(read).collect();
+    read.filter(|several| !several.is_empty()).ok_or_else(wrong)
 }
 
 fn refuse_ttl(ttl: Option<&Value>) -> Result<(), ApiError> {

@@ -22,12 +22,16 @@ pub(crate) struct RunEvent {
 pub(crate) enum Kind {
     /// The run starts, at this checkpoint if the thread has one.
     Started { head: Option<CheckpointId> },
+    /// The run answers these questions of the thread.
+    Answered { interrupts: Vec<String> },
+    /// The state at which the run resumes, and its checkpoint, if it has one.
+    Standing { meta: Option<Box<CheckpointMeta>>, values: Map<String, Value> },
     /// The state after the input or a superstep.
     Values { values: Map<String, Value> },
     /// A task finished.
     Update { node: String, writes: Value, cached: bool },
     /// A node's own event.
-    Custom { data: Value },
+    Custom { name: String, data: Value },
     /// A node sent a message or a piece of one.
     Message(MessagePart),
     /// An attempt of a task starts.
@@ -83,7 +87,7 @@ pub(crate) struct TaskInfo {
 enum GraphEvent {
     Values { values: Map<String, Value> },
     Update { node: String, update: Value, cached: bool },
-    Custom { data: Value },
+    Custom { name: String, data: Value },
     Message(MessagePart),
     Debug { step: i64, timestamp_ms: i64, kind: DebugKind, payload: Value },
     Lagged { skipped: u64 },
@@ -144,7 +148,7 @@ impl RunEvent {
         let kind = match event {
             GraphEvent::Values { values } => Kind::Values { values },
             GraphEvent::Update { node, update, cached } => Kind::Update { node, writes: update, cached },
-            GraphEvent::Custom { data } => Kind::Custom { data },
+            GraphEvent::Custom { name, data } => Kind::Custom { name, data },
             GraphEvent::Message(part) => Kind::Message(part),
             GraphEvent::Interrupt(interrupt) => Kind::Interrupt(interrupt),
             GraphEvent::Lagged { skipped } => Kind::Failed {
@@ -186,14 +190,15 @@ impl RunEvent {
     pub(crate) fn size(&self) -> usize {
         let data = match &self.kind {
             Kind::Values { values } | Kind::Paused { values, .. } => of_map(values),
-            Kind::Checkpoint { values, .. } => of_map(values) + 500,
+            Kind::Checkpoint { values, .. } | Kind::Standing { values, .. } => of_map(values) + 500,
             Kind::Update { writes, .. } => of_value(writes),
-            Kind::Custom { data } => of_value(data),
+            Kind::Custom { name, data } => of_value(data) + name.len(),
             Kind::Message(part) => of_value(&part.data) + part.id.len(),
             Kind::TaskStart { input, .. } => of_value(input),
             Kind::TaskEnd { update, error, .. } => of_value(update) + error.as_ref().map_or(0, String::len),
             Kind::Interrupt(interrupt) => of_value(&interrupt.question),
             Kind::Failed { message, .. } => message.len(),
+            Kind::Answered { interrupts } => interrupts.iter().map(String::len).sum(),
             Kind::Started { .. } => 0,
         };
         data + 200

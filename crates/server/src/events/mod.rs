@@ -7,6 +7,8 @@
 //! The log has events in the words of superstep; a projection translates them for one client and its modes. Another generation of
 //! the API is another projection.
 
+pub(crate) mod calls;
+mod chain;
 pub(crate) mod event;
 pub(crate) mod modes;
 pub(crate) mod projection;

@@ -20,9 +20,13 @@ pub(crate) enum Mode {
     Tasks,
     Checkpoints,
     Debug,
+    /// Calls of tools.
+    Tools,
+    /// Starts, pieces and ends of graphs, nodes, models and tools.
+    Events,
 }
 
-const NAMES: [(&str, Mode); 8] = [
+const NAMES: [(&str, Mode); 10] = [
     ("values", Mode::Values),
     ("updates", Mode::Updates),
     ("custom", Mode::Custom),
@@ -31,6 +35,8 @@ const NAMES: [(&str, Mode); 8] = [
     ("tasks", Mode::Tasks),
     ("checkpoints", Mode::Checkpoints),
     ("debug", Mode::Debug),
+    ("tools", Mode::Tools),
+    ("events", Mode::Events),
 ];
 
 /// The modes of a stream, each once; never empty.
@@ -47,7 +53,7 @@ impl Modes {
     /// Reads one mode, a list of them, or null for the default.
     ///
     /// # Errors
-    /// 422 for an unknown mode, and for `events`.
+    /// 422 for an unknown mode.
     pub(crate) fn read(json: &Value) -> Result<Self, ApiError> {
         let wrong = || ApiError::invalid("stream_mode: expected a mode or a list of modes");
         let names: Vec<&str> = match json {
@@ -77,6 +83,12 @@ impl Modes {
         Ok(if modes.is_empty() { Self::default() } else { Self(modes) })
     }
 
+    /// Returns the modes from which the events of threads are made.
+    pub(crate) fn of_threads() -> Self {
+        use Mode::{Checkpoints, Custom, MessagesTuple, Tasks, Updates, Values};
+        Self(vec![Values, Updates, MessagesTuple, Custom, Tasks, Checkpoints])
+    }
+
     pub(crate) fn has(&self, mode: Mode) -> bool {
         self.0.contains(&mode)
     }
@@ -90,11 +102,11 @@ impl Modes {
     pub(crate) fn of_graph(&self) -> Vec<StreamMode> {
         let mut modes = Vec::new();
         for (mode, needs) in [
-            (StreamMode::Values, &[Mode::Values] as &[Mode]),
-            (StreamMode::Updates, &[Mode::Updates]),
+            (StreamMode::Values, &[Mode::Values, Mode::Events] as &[Mode]),
+            (StreamMode::Updates, &[Mode::Updates, Mode::Tools, Mode::Events]),
             (StreamMode::Custom, &[Mode::Custom]),
-            (StreamMode::Messages, &[Mode::Messages, Mode::MessagesTuple]),
-            (StreamMode::Debug, &[Mode::Tasks, Mode::Checkpoints, Mode::Debug]),
+            (StreamMode::Messages, &[Mode::Messages, Mode::MessagesTuple, Mode::Tools, Mode::Events]),
+            (StreamMode::Debug, &[Mode::Tasks, Mode::Checkpoints, Mode::Debug, Mode::Tools, Mode::Events]),
         ] {
             if needs.iter().any(|mode| self.has(*mode)) {
                 modes.push(mode);
@@ -105,11 +117,6 @@ impl Modes {
 }
 
 fn unknown(name: &str) -> ApiError {
-    if name == "events" {
-        return ApiError::invalid(
-            "stream_mode: `events` is not supported yet; use `updates` and `messages-tuple`",
-        );
-    }
     let known = NAMES.map(|(name, _)| format!("`{name}`")).join(", ");
     ApiError::invalid(format!("stream_mode: unknown mode `{name}`; use {known}"))
 }
@@ -127,7 +134,7 @@ mod tests {
         assert_eq!(Modes::read(&json!("updates")), Ok(Modes(vec![Mode::Updates])));
         let twice = Modes::read(&json!(["messages-tuple", "values", "values"])).unwrap();
         assert_eq!(twice.names(), ["values", "messages-tuple"]);
-        for wrong in [json!("events"), json!(["value"]), json!(3), json!([3])] {
+        for wrong in [json!("event"), json!(["value"]), json!(3), json!([3])] {
             assert_eq!(Modes::read(&wrong).unwrap_err().status, 422, "{wrong}");
         }
     }

@@ -9,6 +9,8 @@ use superstep_graph::{CheckpointId, Interrupt, checkpoint::CheckpointMeta};
 
 use crate::{
     events::{
+        calls::{CallChange, Calls},
+        chain::ChainEvents,
         event::{Kind, MessagePart, PartKind, RunEvent, TaskInfo},
         modes::{Mode, Modes},
         sse::Frame,
@@ -53,11 +55,15 @@ pub(crate) struct RunsProjection {
     checkpoints: BTreeMap<String, CheckpointId>,
     /// The messages that come in pieces, by id, so far.
     partial: BTreeMap<String, Map<String, Value>>,
+    calls: Calls,
+    chain: ChainEvents,
 }
 
 impl RunsProjection {
     pub(crate) fn new(modes: Modes, subgraphs: bool, about: About) -> Self {
-        Self { modes, subgraphs, about, checkpoints: BTreeMap::new(), partial: BTreeMap::new() }
+        let chain = ChainEvents::new(&about.run, &about.graph, about.full_metadata().into());
+        let (checkpoints, partial, calls) = (BTreeMap::new(), BTreeMap::new(), Calls::default());
+        Self { modes, subgraphs, about, checkpoints, partial, calls, chain }
     }
 
     /// Translates the next event: to no frame, or to several in order.
@@ -69,7 +75,26 @@ impl RunsProjection {
         if !event.path.is_root() && !self.subgraphs {
             return Vec::new();
         }
-        self.frames(&namespace, &event.kind)
+        let mut frames = self.frames(&namespace, &event.kind);
+        if self.modes.has(Mode::Tools) {
+            let changes = self.calls.of_event(&event.kind);
+            frames.extend(changes.into_iter().map(|change| tool_frame(&namespace, change)));
+        }
+        if self.modes.has(Mode::Events) && event.path.is_root() {
+            let Self { chain, checkpoints, about, .. } = self;
+            let head = checkpoints.get("").copied().unwrap_or(CheckpointId(0));
+            let task = |task: &TaskInfo| {
+                let id = ids::of_task(head, task.slot);
+                (id.clone(), task_metadata(about, "", task, &id))
+            };
+            frames.extend(chain.project(&event.kind, &task));
+        }
+        frames
+    }
+
+    /// Returns the frames after the last event of a run that has ended.
+    pub(crate) fn end(&mut self) -> Vec<Frame> {
+        if self.modes.has(Mode::Events) { self.chain.end() } else { Vec::new() }
     }
 
     fn frames(&mut self, namespace: &str, kind: &Kind) -> Vec<Frame> {
@@ -88,10 +113,13 @@ impl RunsProjection {
             Kind::Failed { name, message } => {
                 vec![Frame::new("error", json!({ "error": name, "message": message }))]
             }
-            Kind::Values { values } => one(Mode::Values, "values", shown(values)),
-            Kind::Custom { data } => one(Mode::Custom, "custom", data.clone()),
+            Kind::Answered { .. } => Vec::new(),
+            Kind::Values { values } | Kind::Standing { values, .. } => {
+                one(Mode::Values, "values", shown(values))
+            }
+            Kind::Custom { data, .. } => one(Mode::Custom, "custom", data.clone()),
             Kind::Update { node, writes, cached } => {
-                let mut data = json!({ node: shown_writes(writes) });
+                let mut data = json!({ node: state::shown_writes(writes) });
                 if *cached {
                     data["__metadata__"] = json!({ "cached": true });
                 }
@@ -191,7 +219,7 @@ impl RunsProjection {
             "id": self.task_id(namespace, task.slot),
             "name": task.node,
             "error": error.map(|message| json!({ "error": "NodeError", "message": message })),
-            "result": shown_writes(update),
+            "result": state::shown_writes(update),
             "interrupts": interrupts.iter().map(state::interrupt).collect::<Vec<_>>(),
         })
     }
@@ -265,25 +293,49 @@ impl RunsProjection {
 
     fn message_metadata(&self, namespace: &str, part: &MessagePart) -> Value {
         let MessagePart { step, node, slot, checkpoint, .. } = part;
-        let task = match checkpoint {
+        let id = match checkpoint {
             Some(checkpoint) => ids::of_task(*checkpoint, *slot),
             None => self.task_id(namespace, *slot),
         };
-        let own = format!("{node}:{task}");
-        let own = if namespace.is_empty() { own } else { format!("{namespace}|{own}") };
-        let mut metadata = self.about.full_metadata();
-        for (name, value) in [
-            ("langgraph_step", json!(step)),
-            ("langgraph_node", json!(node)),
-            ("langgraph_triggers", json!([])),
-            ("langgraph_path", json!(["__pregel_pull", node])),
-            ("langgraph_checkpoint_ns", json!(own)),
-            ("checkpoint_ns", json!(own)),
-        ] {
-            metadata.insert(name.to_owned(), value);
-        }
-        metadata.into()
+        let task = TaskInfo { step: *step, node: node.clone(), slot: *slot };
+        task_metadata(&self.about, namespace, &task, &id)
     }
+}
+
+/// Returns the metadata of what a task sends.
+fn task_metadata(about: &About, namespace: &str, task: &TaskInfo, id: &str) -> Value {
+    let TaskInfo { step, node, .. } = task;
+    let own = format!("{node}:{id}");
+    let own = if namespace.is_empty() { own } else { format!("{namespace}|{own}") };
+    let mut metadata = about.full_metadata();
+    for (name, value) in [
+        ("langgraph_step", json!(step)),
+        ("langgraph_node", json!(node)),
+        ("langgraph_triggers", json!([])),
+        ("langgraph_path", json!(["__pregel_pull", node])),
+        ("langgraph_checkpoint_ns", json!(own)),
+        ("checkpoint_ns", json!(own)),
+    ] {
+        metadata.insert(name.to_owned(), value);
+    }
+    metadata.into()
+}
+
+fn tool_frame(namespace: &str, change: CallChange) -> Frame {
+    let name = if namespace.is_empty() { "tools".to_owned() } else { format!("tools|{namespace}") };
+    let data = match change {
+        CallChange::Began { id, name, input } => {
+            json!({ "event": "on_tool_start", "toolCallId": id, "name": name, "input": input })
+        }
+        CallChange::Ended { id, name, message } if message["failed"] == true => {
+            json!({ "event": "on_tool_error", "toolCallId": id, "name": name, "error": message["content"] })
+        }
+        CallChange::Ended { id, name, message } => {
+            let output = messages::message_to_wire(message);
+            json!({ "event": "on_tool_end", "toolCallId": id, "name": name, "output": output })
+        }
+    };
+    Frame::new(name, data)
 }
 
 /// Returns the whole message of a part, under the id of the part.
@@ -297,13 +349,6 @@ fn whole(part: &MessagePart) -> Value {
 
 fn shown(values: &Map<String, Value>) -> Value {
     state::shown_values(values.clone()).into()
-}
-
-fn shown_writes(writes: &Value) -> Value {
-    match writes {
-        Value::Object(writes) => messages::to_wire(writes.clone()).into(),
-        other => other.clone(),
-    }
 }
 
 /// Returns an interrupt as streams have it: always with the schema.

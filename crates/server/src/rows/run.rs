@@ -19,6 +19,9 @@ pub(crate) struct RunRow {
     pub(crate) updated_us: i64,
     pub(crate) status: RunStatus,
     pub(crate) failure: Option<RunFailure>,
+    /// The reason why it was stopped before its end.
+    #[serde(default)]
+    pub(crate) cancel_reason: Option<String>,
     /// The head of the thread when the run began: a checkpoint's number, 0 for none. `None` before its beginning.
     pub(crate) head: Option<u64>,
     pub(crate) plan: Plan,
@@ -84,6 +87,9 @@ pub(crate) struct CommandPlan {
     pub(crate) update: Option<Value>,
     /// The answer or answers.
     pub(crate) resume: Option<Value>,
+    /// `true` if an answer to a question that does not wait is an error of its own.
+    #[serde(default)]
+    pub(crate) strict: bool,
     pub(crate) goto: Vec<String>,
     /// `true` if nothing is left to run.
     pub(crate) end: bool,
@@ -126,6 +132,7 @@ impl RunRow {
             "assistant_id": self.assistant,
             "metadata": metadata,
             "status": self.status,
+            "cancel_reason": self.cancel_reason,
             "kwargs": {
                 "input": input,
                 "command": command,

@@ -4,6 +4,7 @@
 
 mod execute;
 pub(crate) mod lanes;
+mod thread_log;
 mod threads;
 
 use std::{
@@ -35,6 +36,7 @@ use crate::{
         thread::ThreadRow,
     },
     runs::{lane::Lanes, live::LiveRun, log::Entry},
+    thread::logs::ThreadLogs,
     wire::{ids, time},
 };
 
@@ -57,6 +59,8 @@ pub(crate) struct Hub {
     pub(crate) options: Option<Arc<Options>>,
     pub(crate) admit: Option<Arc<Admit>>,
     pub(super) lanes: Mutex<Lanes>,
+    /// The events of threads for clients of the thread protocol.
+    pub(crate) thread_logs: ThreadLogs,
     /// The runs as they are queued.
     pub(crate) begun: broadcast::Sender<Arc<LiveRun>>,
     /// Ends all runs after their supersteps.
@@ -103,6 +107,7 @@ impl Hub {
             runs: Table::open(rows.clone(), "runs").await?,
             assistants: Table::open(rows, "assistants").await?,
             checkpointer,
+            thread_logs: ThreadLogs::new(limits.log, limits.retained),
             limits,
             defaults: RunOptions::new(),
             options: None,
@@ -121,6 +126,9 @@ impl Hub {
     pub(super) fn log(&self, run: &LiveRun, event: RunEvent) {
         let number = self.events.fetch_add(1, Ordering::Relaxed);
         run.log.push(Entry { number, at_ms: time::now_us() / 1_000, event });
+        if let Some(log) = self.thread_logs.get(&run.about.thread) {
+            log.follow(&run.about, &run.log);
+        }
     }
 
     /// Returns a graph by its name on this server.

@@ -12,6 +12,7 @@ use crate::{
     events::{modes::Modes, projection::About},
     rows::thread::RunFailure,
     runs::log::RunLog,
+    thread::projection::End,
 };
 
 /// A run that is queued or under way, or whose log is retained.
@@ -22,7 +23,7 @@ pub(crate) struct LiveRun {
     pub(crate) resumable: bool,
     pub(crate) log: RunLog,
     pub(crate) cancel: CancellationToken,
-    stop: Mutex<Option<Stop>>,
+    stop: Mutex<Option<(Stop, &'static str)>>,
     /// `true` once its row is stored, `false` if that failed, `None` before.
     pub(crate) stored: watch::Sender<Option<bool>>,
     /// The end, once there is one.
@@ -45,6 +46,8 @@ pub(crate) struct RunEnd {
     pub(crate) state: Option<AnyState>,
     pub(crate) interrupts: Vec<Interrupt>,
     pub(crate) failure: Option<RunFailure>,
+    /// `true` if the run was stopped before its end.
+    pub(crate) is_stopped: bool,
     /// `true` if the server stops, and the run continues after the next start.
     pub(crate) is_left: bool,
 }
@@ -53,6 +56,16 @@ impl RunEnd {
     /// Returns the end of a run that is left to the next start of the server.
     pub(crate) fn left() -> Self {
         Self { is_left: true, ..Self::default() }
+    }
+
+    /// Returns how clients of the thread see it; `None` if the run continues after the next start.
+    pub(crate) fn of_thread(&self) -> Option<End<'_>> {
+        match &self.failure {
+            _ if self.is_left => None,
+            Some(failure) => Some(End::Failed(&failure.message)),
+            None if self.is_stopped => Some(End::Cancelled),
+            None => Some(End::Completed),
+        }
     }
 }
 
@@ -77,18 +90,25 @@ impl LiveRun {
         }
     }
 
-    /// Stops the run. A rollback is not taken back.
-    pub(crate) fn stop(&self, stop: Stop) {
+    /// Stops the run, for a reason that its clients see. A rollback is not taken back.
+    pub(crate) fn stop(&self, stop: Stop, reason: &'static str) {
         {
             let mut stopped = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
-            *stopped = (*stopped).max(Some(stop));
+            if stopped.is_none_or(|(before, _)| before < stop) {
+                *stopped = Some((stop, reason));
+            }
         }
         self.cancel.cancel();
     }
 
     /// Returns how it was stopped, if it was.
     pub(crate) fn stopped(&self) -> Option<Stop> {
-        *self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner).map(|(stop, _)| stop)
+    }
+
+    /// Returns the reason why it was stopped, if it was.
+    pub(crate) fn reason(&self) -> Option<&'static str> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner).map(|(_, reason)| reason)
     }
 
     /// Waits for the end.

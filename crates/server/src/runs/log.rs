@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::events::event::RunEvent;
+use crate::{events::event::RunEvent, thread::log::RunEvents};
 
 /// The events of a run, in memory. If they take more than the limit, the oldest are dropped, and readers that have not read them
 /// lose their stream. The run never waits for a reader.
@@ -96,6 +96,17 @@ impl RunLog {
     }
 }
 
+impl RunEvents for RunLog {
+    fn each_after(&self, number: u64, each: &mut dyn FnMut(u64, i64, &RunEvent)) {
+        let new: Vec<_> = {
+            let inner = self.lock();
+            let count = inner.entries.iter().rev().take_while(|entry| entry.number > number).count();
+            inner.entries.iter().skip(inner.entries.len() - count).cloned().collect()
+        };
+        new.iter().for_each(|entry| each(entry.number, entry.at_ms, &entry.event));
+    }
+}
+
 /// A reader of a log, from its first event that is still there.
 pub(crate) struct LogReader<L> {
     log: L,
@@ -146,7 +157,11 @@ mod tests {
     use crate::events::event::Kind;
 
     fn entry(number: u64) -> Entry {
-        Entry { number, at_ms: 0, event: RunEvent::root(Kind::Custom { data: json!("x".repeat(100)) }) }
+        Entry {
+            number,
+            at_ms: 0,
+            event: RunEvent::root(Kind::Custom { name: "x".to_owned(), data: json!("x".repeat(100)) }),
+        }
     }
 
     #[tokio::test]

@@ -55,6 +55,8 @@ pub(crate) struct RunRequest {
     #[serde(default)]
     after_seconds: Option<f64>,
     #[serde(default)]
+    strict_resume: Option<bool>,
+    #[serde(default)]
     webhook: Option<String>,
     #[serde(default)]
     durability: Option<DurabilityPlan>,
@@ -175,7 +177,10 @@ impl RunRequest {
             (_, Some(id)) => Some(ids::checkpoint(id)?.0),
             _ => None,
         };
-        let command = self.command.map(|command| command.plan(graph)).transpose()?.flatten();
+        let mut command = self.command.map(|command| command.plan(graph)).transpose()?.flatten();
+        if let Some(command) = &mut command {
+            command.strict = self.strict_resume.unwrap_or(false);
+        }
         let input = match self.input {
             // A command beats the input that some clients send beside it.
             _ if command.is_some() => Value::Null,
@@ -278,7 +283,8 @@ fn context_of(
 impl CommandRequest {
     /// Returns the plan; `None` for a command that says nothing.
     fn plan(self, graph: &dyn JsonGraph) -> Result<Option<CommandPlan>, ApiError> {
-        let mut command = CommandPlan { update: None, resume: None, goto: Vec::new(), end: false };
+        let mut command =
+            CommandPlan { update: None, resume: None, strict: false, goto: Vec::new(), end: false };
         if !self.update.is_null() {
             command.update = Some(read_update(graph, self.update)?);
         }

@@ -79,12 +79,17 @@ pub(crate) fn of_task(checkpoint: CheckpointId, slot: u32) -> String {
 
 /// Returns the namespace of a subgraph: `child:TASK`, deeper levels joined by `|`.
 pub(crate) fn namespace(path: &SubgraphPath) -> String {
+    levels(path).join("|")
+}
+
+/// Returns the levels of the namespace of a subgraph, outermost first.
+pub(crate) fn levels(path: &SubgraphPath) -> Vec<String> {
     let level = |segment: &Segment| {
         // A subgraph with one thread for all calling tasks has no task of its own.
         let (slot, checkpoint) = segment.task.unwrap_or((0, CheckpointId(0)));
         format!("{}:{}", segment.node, of_task(checkpoint, slot))
     };
-    path.0.iter().map(level).collect::<Vec<_>>().join("|")
+    path.0.iter().map(level).collect()
 }
 
 /// Returns the namespace of the thread of a subgraph.

@@ -114,6 +114,9 @@ pub(crate) fn chunk_to_wire(id: &str, piece: &Value) -> Value {
     chunk.insert("content".to_owned(), text.into());
     if let Some(reasoning) = piece["reasoning"].as_str().filter(|text| !text.is_empty()) {
         chunk["additional_kwargs"]["reasoning_content"] = reasoning.into();
+        // The form of the responses of OpenAI, which the SDK of Vercel reads.
+        chunk["additional_kwargs"]["reasoning"] =
+            json!({ "summary": [{ "type": "summary_text", "text": reasoning }] });
     }
     for part in piece["tool_calls"].as_array().into_iter().flatten() {
         let (name, id, args) = (&part["name"], &part["id"], &part["arguments"]);

@@ -61,6 +61,14 @@ pub(crate) fn shown_values(mut values: Map<String, Value>) -> Map<String, Value>
     messages::to_wire(values)
 }
 
+/// Returns the writes of a task, or its input, in the form of the API.
+pub(crate) fn shown_writes(writes: &Value) -> Value {
+    match writes {
+        Value::Object(writes) => messages::to_wire(writes.clone()).into(),
+        other => other.clone(),
+    }
+}
+
 /// Returns a checkpoint of the root graph with all three keys.
 pub(crate) fn checkpoint_of(thread: &str, id: CheckpointId) -> Value {
     json!({ "checkpoint_id": ids::of_checkpoint(id), "thread_id": thread, "checkpoint_ns": "" })

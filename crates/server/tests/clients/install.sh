@@ -1,11 +1,13 @@
 #!/bin/sh
-# Installs the clients that `tests/it/clients.rs` looks for, into the folder $1: the SDKs of LangGraph for Python and JavaScript, and
-# the client of AG-UI. Takes a minute. What cannot be installed is reported, and its test is skipped.
+# Installs the clients that `tests/it/clients.rs` looks for, into the folder $1: the SDKs of LangGraph for Python and JavaScript, its
+# hook for React with a page in Node, and the client of AG-UI. Takes a minute. What cannot be installed is reported, and its test is skipped.
 mkdir -p "$1" && cd "$1" || exit 1
 skip() { printf '\nSKIPPED: %s; the test that wants it does not run\n\n' "$1" >&2; }
 [ -x venv/bin/python ] && venv/bin/python -c 'import langgraph.pregel.remote' || { python3 -m venv venv && timeout 300 venv/bin/pip \
     install --quiet --disable-pip-version-check langgraph-sdk==0.4.14 langgraph==1.2.22; } || skip "pip cannot install the SDK"
 [ -d node_modules/@langchain/langgraph-sdk ] || timeout 300 npm install --silent --no-audit --no-fund \
     @langchain/langgraph-sdk@1.15.0 @langchain/core || skip "npm cannot install the SDK"
+[ -d node_modules/@langchain/react ] || timeout 300 npm install --silent --no-audit --no-fund \
+    @langchain/react@1.1.0 react@19 react-dom@19 happy-dom@21 || skip "npm cannot install the hook for React"
 [ -d node_modules/@ag-ui/client ] || timeout 300 npm install --silent --no-audit --no-fund \
     @ag-ui/client@1.0.0 || skip "npm cannot install the client of AG-UI"

@@ -23,14 +23,21 @@ fn installed(client: &str) -> Option<PathBuf> {
 
 /// Runs a script against a new server, which succeeds.
 async fn run(program: PathBuf, script: &str, clients: &Path) {
+    run_with(program, script, clients, &[]).await;
+}
+
+async fn run_with(program: PathBuf, script: &str, clients: &Path, arguments: &[&str]) {
     let server = start().await;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(script);
     let mut command = Command::new(program);
     command
         .arg(script)
         .arg(&server.url)
+        .args(arguments)
         .env("CLIENTS", clients)
         .env("LANGSMITH_TRACING", "false")
+        // Node 20 has WebSockets behind this option, later versions without.
+        .env("NODE_OPTIONS", "--experimental-websocket")
         .kill_on_drop(true);
     let output = timeout(Duration::from_secs(120), command.output()).await.unwrap().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -47,6 +54,28 @@ async fn the_sdk_for_python_and_remote_graphs_work_unchanged() {
 async fn the_sdk_for_javascript_works_unchanged() {
     let Some(clients) = installed("node_modules/@langchain/langgraph-sdk") else { return };
     run("node".into(), "sdk.mjs", &clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threads_of_the_sdk_for_javascript_work_by_server_sent_events_and_by_websockets() {
+    let Some(clients) = installed("node_modules/@langchain/langgraph-sdk") else { return };
+    for transport in ["sse", "websocket"] {
+        run_with("node".into(), "thread.mjs", &clients, &[transport]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threads_of_the_sdk_for_python_work_by_server_sent_events_and_by_websockets() {
+    let Some(clients) = installed("venv/bin/python") else { return };
+    run(clients.join("venv/bin/python"), "thread.py", &clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hook_for_react_works_by_server_sent_events_and_by_websockets() {
+    let Some(clients) = installed("node_modules/@langchain/react") else { return };
+    for transport in ["sse", "websocket"] {
+        run_with("node".into(), "react.mjs", &clients, &[transport]).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

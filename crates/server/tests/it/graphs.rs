@@ -20,6 +20,8 @@ pub(crate) fn all(server: Server) -> Server {
         .graph("fail", fail())
         .graph("gate", gate())
         .graph("parent", parent())
+        .graph("write", write())
+        .graph("key", key())
 }
 
 #[derive(State, Clone, Debug, Default)]
@@ -168,6 +170,39 @@ pub(crate) fn gate() -> Compiled<Gated> {
     graph.add_edge(before, wait);
     graph.add_edge(wait, after);
     graph.add_edge(after, END);
+    graph.compile().unwrap()
+}
+
+/// A model that waits at the gate of the user's text between two pieces of its answer.
+pub(crate) fn write() -> Compiled<JsonState> {
+    let channels = JsonChannels::new().with("messages", JsonReducer::MergeById);
+    let initial = JsonState::new(&channels).unwrap();
+    let mut graph = StateGraph::with_initial("write", initial);
+    let model = graph.add_node("model", async |state: JsonState, cx: Cx| {
+        let last = state.items("messages").last().unwrap();
+        let (id, gate) =
+            (format!("answer-to-{}", last["id"].as_str().unwrap()), last["content"].as_str().unwrap());
+        cx.emit_message(&id, json!({ "reasoning": "Hm." }));
+        cx.emit_message(&id, json!({ "content": "one " }));
+        gate_of(gate).acquire().await.unwrap().forget();
+        cx.emit_message(&id, json!({ "content": "two" }));
+        let message = json!({ "id": id, "role": "assistant", "content": "one two", "reasoning": "Hm." });
+        JsonUpdate::new().write("messages", json!([message]))
+    });
+    graph.add_edge(START, model);
+    graph.add_edge(model, END);
+    graph.compile().unwrap()
+}
+
+/// A node that opens the gate of its state, for clients of other languages.
+pub(crate) fn key() -> Compiled<Gated> {
+    let mut graph = StateGraph::<Gated>::new("key");
+    let open_gate = graph.add_node("open", async |state: Gated, _: Cx| {
+        open(&state.gate);
+        Gated::update()
+    });
+    graph.add_edge(START, open_gate);
+    graph.add_edge(open_gate, END);
     graph.compile().unwrap()
 }
 

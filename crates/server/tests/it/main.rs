@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
+mod additions;
 mod agui;
 mod assistants;
 mod clients;
 mod door;
 mod graphs;
+mod protocol;
 mod runs;
 mod state;
 mod store;

@@ -102,7 +102,7 @@ async fn a_failure_is_the_last_event() {
 async fn modes_that_do_not_exist_are_refused() {
     let server = start().await;
     let thread = server.thread().await;
-    for mode in ["events", "value"] {
+    for mode in ["event", "value"] {
         let body = json!({ "assistant_id": "counter", "input": {}, "stream_mode": mode });
         let path = format!("/threads/{thread}/runs/stream");
         let (status, detail) = server.refused(Method::POST, &path, body).await;

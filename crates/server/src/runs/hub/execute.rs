@@ -14,7 +14,10 @@ use superstep_graph::{
 
 use crate::{
     error::ApiError,
-    events::event::{Kind, RunEvent},
+    events::{
+        event::{Kind, RunEvent},
+        modes::{Mode, Modes},
+    },
     rows::{
         run::{CommandPlan, DurabilityPlan, RunRow, RunStatus},
         thread::{RunFailure, ThreadRow, ThreadStatus},
@@ -89,7 +92,13 @@ impl Hub {
     ) -> Result<Outcome, RunFailure> {
         let graph = self.graph(&row.graph).map_err(|error| failure("UnknownGraph", error.detail))?;
         let at = row.plan.checkpoint.map(CheckpointId).filter(|at| Some(*at) != head && !continues);
+        // Clients of the thread receive all that there is, each state after its checkpoint.
+        let is_followed = self.thread_logs.get(&row.thread).is_some();
+        let modes = if is_followed { Modes::of_threads() } else { live.modes.clone() };
         let mut options = self.options(live, row).at(at);
+        if is_followed && row.plan.durability == DurabilityPlan::Async {
+            options = options.durability(Durability::Sync);
+        }
         let mut answered = Vec::new();
         let run = if continues {
             JsonRun::Resume
@@ -100,10 +109,12 @@ impl Hub {
                 Some(command) => {
                     let thread = graph.thread(options.clone());
                     if command.end {
-                        return self.end_by_command(live, &*thread, command).await;
+                        return self.end_by_command(live, &modes, &*thread, command).await;
                     }
                     if let Some(answers) = &command.resume {
-                        answered = answers_of(&*thread, answers).await?;
+                        answered = answers_of(&*thread, answers, command.strict).await?;
+                        let interrupts = answered.iter().map(|(id, _)| id.clone()).collect();
+                        self.log(live, RunEvent::root(Kind::Answered { interrupts }));
                         for (id, answer) in &answered {
                             options = options.answer(id.clone(), answer.clone());
                         }
@@ -119,10 +130,10 @@ impl Hub {
         let thread = graph.thread(options);
         if !matches!(run, JsonRun::Input(_)) {
             // Clients expect the state as it stands; a resumed run streams only what changes.
-            self.log_state(live, &*thread).await?;
+            self.log_state(live, &modes, &*thread).await?;
         }
-        let mut streaming = Streaming::from(live.modes.of_graph());
-        if live.subgraphs {
+        let mut streaming = Streaming::from(modes.of_graph());
+        if live.subgraphs || is_followed {
             streaming = streaming.subgraphs();
         }
         let mut events =
@@ -184,6 +195,7 @@ impl Hub {
     async fn end_by_command(
         &self,
         live: &LiveRun,
+        modes: &Modes,
         thread: &dyn JsonThread,
         command: &CommandPlan,
     ) -> Result<Outcome, RunFailure> {
@@ -191,16 +203,22 @@ impl Hub {
         let update = thread.update(AsNode::End, command.update.as_ref().unwrap_or(&nothing));
         let update = update.map_err(|error| failure("InputError", error.to_string()))?;
         update.await.map_err(|error| of_run_error(&error))?;
-        self.log_state(live, thread).await?;
+        self.log_state(live, modes, thread).await?;
         let ended = thread.run(JsonRun::Resume).map_err(|error| failure("InputError", error.to_string()))?;
         Ok(Outcome::Ended(Box::new(ended.await.map_err(|error| of_run_error(&error))?)))
     }
 
-    async fn log_state(&self, live: &LiveRun, thread: &dyn JsonThread) -> Result<(), RunFailure> {
-        if live.modes.of_graph().contains(&superstep_graph::StreamMode::Values) {
+    async fn log_state(
+        &self,
+        live: &LiveRun,
+        modes: &Modes,
+        thread: &dyn JsonThread,
+    ) -> Result<(), RunFailure> {
+        if modes.has(Mode::Values) || modes.has(Mode::Events) {
             let snapshot = thread.state().await.map_err(|error| of_run_error(&error))?;
             let values = snapshot.state.values().map_err(|error| of_run_error(&error))?;
-            self.log(live, RunEvent::root(Kind::Values { values }));
+            let meta = snapshot.checkpoint.map(Box::new);
+            self.log(live, RunEvent::root(Kind::Standing { meta, values }));
         }
         Ok(())
     }
@@ -219,9 +237,10 @@ impl Hub {
             Outcome::Drained => return Ok(RunEnd::left()),
             Outcome::Stopped(_) if live.stopped() == Some(Stop::Rollback) => {
                 self.roll_back(row).await?;
-                return Ok(end);
+                return Ok(RunEnd { is_stopped: true, ..end });
             }
             Outcome::Stopped(outcome) => {
+                end.is_stopped = true;
                 end.state = outcome.map(|outcome| outcome.state);
                 let message = "the run was cancelled by its user".to_owned();
                 let error = Some(RunFailure { name: "UserInterrupt".to_owned(), message });
@@ -252,8 +271,10 @@ impl Hub {
             self.store_thread_end(&row.thread, thread_status).await?;
         }
         let failure = end.failure.clone();
+        let reason = end.is_stopped.then(|| live.reason().map(str::to_owned)).flatten();
         let change = |row: &mut RunRow| {
             row.status = status;
+            row.cancel_reason = reason;
             row.failure = failure;
             row.updated_us = time::now_us();
         };
@@ -334,6 +355,7 @@ impl Hub {
     /// Deletes a thread with its checkpoints, runs and row.
     pub(crate) async fn delete_thread(&self, thread: &str) -> Result<(), ApiError> {
         self.checkpointer.delete(&ThreadId::from(thread)).await?;
+        self.thread_logs.remove(thread);
         for run in self.runs_of(thread) {
             self.runs.delete(&run_key(thread, &run.id)).await?;
         }
@@ -359,7 +381,12 @@ fn of_command(command: &CommandPlan) -> JsonRun {
 
 /// Returns the answers of a `resume` by the ids of interrupts: an object whose keys all wait has one for each, anything else answers
 /// the one that waits.
-async fn answers_of(thread: &dyn JsonThread, resume: &Value) -> Result<Vec<(String, Value)>, RunFailure> {
+/// If it is `strict`, an object that names another question is an error.
+async fn answers_of(
+    thread: &dyn JsonThread,
+    resume: &Value,
+    strict: bool,
+) -> Result<Vec<(String, Value)>, RunFailure> {
     let snapshot = thread.state().await.map_err(|error| of_run_error(&error))?;
     let waiting: Vec<&str> = snapshot.interrupts().map(|interrupt| &*interrupt.id).collect();
     if let Value::Object(answers) = resume
@@ -367,6 +394,13 @@ async fn answers_of(thread: &dyn JsonThread, resume: &Value) -> Result<Vec<(Stri
         && answers.keys().all(|id| waiting.contains(&&**id))
     {
         return Ok(answers.clone().into_iter().collect());
+    }
+    if let Value::Object(answers) = resume
+        && strict
+        && let Some(unknown) = answers.keys().find(|id| !waiting.contains(&&***id))
+    {
+        let message = format!("no question `{unknown}` waits for an answer on this thread");
+        return Err(failure("UnknownInterruptError", message));
     }
     match &*waiting {
         [only] => Ok(vec![((*only).to_owned(), resume.clone())]),

@@ -23,6 +23,9 @@ use crate::{
     wire::{ids, time},
 };
 
+/// The reason of the end of a run whose thread gets another one.
+const REPLACED: &str = "another run of the thread replaced it (multitask_strategy)";
+
 /// A run to create.
 pub(crate) struct NewRun {
     pub(crate) assistant: String,
@@ -52,6 +55,7 @@ impl Hub {
             updated_us: now_us,
             status: RunStatus::Pending,
             failure: None,
+            cancel_reason: None,
             head: None,
             plan,
         };
@@ -119,9 +123,14 @@ impl Hub {
                 self.limits.queue
             )));
         }
+        let waits = self.threads.get(&thread).is_some_and(|row| !row.interrupts.is_empty());
+        if let Some(log) = self.thread_logs.get(&thread).filter(|_| open.is_empty() && !waits) {
+            log.idle_point();
+        }
+        self.thread_logs.begun(&thread);
         match strategy {
-            Strategy::Interrupt => open.iter().for_each(|open| open.stop(Stop::Interrupt)),
-            Strategy::Rollback => open.iter().for_each(|open| open.stop(Stop::Rollback)),
+            Strategy::Interrupt => open.iter().for_each(|open| open.stop(Stop::Interrupt, REPLACED)),
+            Strategy::Rollback => open.iter().for_each(|open| open.stop(Stop::Rollback, REPLACED)),
             Strategy::Enqueue | Strategy::Reject => {}
         }
         lanes.live.insert(run, live.clone());
@@ -192,6 +201,10 @@ impl Hub {
         let end = if is_stored { self.execute(live).await } else { RunEnd::default() };
         // Rows are final now. First the log, so that who waits for the end finds it whole.
         live.log.end();
+        if let Some(log) = self.thread_logs.get(&live.about.thread) {
+            log.end(&live.about, &live.log, end.of_thread());
+            self.thread_logs.ended(&live.about.thread);
+        }
         live.end.send_replace(Some(end));
         self.retain(live);
     }
@@ -228,9 +241,14 @@ impl Hub {
     }
 
     /// Stops a run. Returns it if there was something to stop.
-    pub(crate) fn stop_run(self: &Arc<Self>, run: &str, stop: Stop) -> Option<Arc<LiveRun>> {
+    pub(crate) fn stop_run(
+        self: &Arc<Self>,
+        run: &str,
+        stop: Stop,
+        reason: &'static str,
+    ) -> Option<Arc<LiveRun>> {
         let live = self.live(run).filter(|live| !live.log.has_ended())?;
-        live.stop(stop);
+        live.stop(stop, reason);
         let was_waiting = {
             let mut lanes = self.lanes();
             let lane = lanes.lanes.get_mut(&live.about.thread);
@@ -252,7 +270,7 @@ impl Hub {
     pub(crate) async fn close(self: &Arc<Self>, thread: &str) {
         self.lanes().closed.insert(thread.to_owned());
         for live in self.live_of(thread) {
-            if self.stop_run(&live.about.run, Stop::Interrupt).is_some() {
+            if self.stop_run(&live.about.run, Stop::Interrupt, "the thread is deleted").is_some() {
                 live.ended().await;
             }
         }

@@ -1,0 +1,113 @@
+//! The logs of all threads with clients of the thread protocol.
+//!
+//! Start at [`ThreadLogs`].
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use crate::thread::log::ThreadLog;
+
+/// The logs by thread. Those of threads without a run are dropped, the oldest first, if all take too many bytes.
+pub(crate) struct ThreadLogs {
+    known: Mutex<Known>,
+    total: Arc<AtomicUsize>,
+    /// The maximum size of one log in bytes, and about that of all.
+    max_bytes: usize,
+    max_total: usize,
+}
+
+#[derive(Default)]
+struct Known {
+    logs: BTreeMap<String, Entry>,
+    /// The threads without a run by the time of its end.
+    ended: BTreeMap<u64, String>,
+    ends: u64,
+}
+
+struct Entry {
+    log: Arc<ThreadLog>,
+    ended: Option<u64>,
+}
+
+impl ThreadLogs {
+    pub(crate) fn new(max_bytes: usize, max_total: usize) -> Self {
+        Self { known: Mutex::default(), total: Arc::default(), max_bytes, max_total }
+    }
+
+    /// Returns the log of a thread, if a client has used the protocol on it.
+    pub(crate) fn get(&self, thread: &str) -> Option<Arc<ThreadLog>> {
+        self.lock().logs.get(thread).map(|entry| entry.log.clone())
+    }
+
+    /// Returns the log of a thread, a new one if there is none.
+    pub(crate) fn open(&self, thread: &str) -> Arc<ThreadLog> {
+        let new = || Entry { log: Arc::new(ThreadLog::new(self.max_bytes, self.total.clone())), ended: None };
+        self.lock().logs.entry(thread.to_owned()).or_insert_with(new).log.clone()
+    }
+
+    /// Records that a thread has a run.
+    pub(crate) fn begun(&self, thread: &str) {
+        let mut known = self.lock();
+        let ended = known.logs.get_mut(thread).and_then(|entry| entry.ended.take());
+        if let Some(ended) = ended {
+            known.ended.remove(&ended);
+        }
+    }
+
+    /// Records that the run of a thread has ended, and drops the events of other threads if all take too much.
+    pub(crate) fn ended(&self, thread: &str) {
+        self.begun(thread);
+        let mut known = self.lock();
+        known.ends += 1;
+        let end = known.ends;
+        if let Some(entry) = known.logs.get_mut(thread) {
+            entry.ended = Some(end);
+            known.ended.insert(end, thread.to_owned());
+        }
+        while self.total.load(Ordering::Relaxed) > self.max_total {
+            let Some((_, oldest)) = known.ended.pop_first() else { break };
+            if let Some(entry) = known.logs.get_mut(&oldest) {
+                entry.ended = None;
+                entry.log.clear();
+                known.drop_unused(&oldest);
+            }
+        }
+    }
+
+    /// Drops the log of a thread if nothing is in it and no client reads it.
+    pub(crate) fn release(&self, thread: &str) {
+        self.lock().drop_unused(thread);
+    }
+
+    /// Drops the events of a thread.
+    pub(crate) fn remove(&self, thread: &str) {
+        let mut known = self.lock();
+        if let Some(entry) = known.logs.get(thread) {
+            entry.log.clear();
+            known.drop_unused(thread);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn drop_unused(&mut self, thread: &str) {
+        let is_unused = |entry: &Entry| {
+            entry.log.is_blank() && entry.log.is_empty() && Arc::strong_count(&entry.log) == 1
+        };
+        if !self.logs.get(thread).is_some_and(is_unused) {
+            return;
+        }
+        if let Some(ended) = self.logs.remove(thread).and_then(|entry| entry.ended) {
+            self.ended.remove(&ended);
+        }
+    }
+}
