@@ -7,6 +7,7 @@ mod assistants;
 mod clients;
 mod door;
 mod graphs;
+mod hidden;
 mod runs;
 mod state;
 mod store;
@@ -14,3 +15,6 @@ mod streams;
 mod support;
 mod survival;
 mod threads;
+mod users;
+#[cfg(feature = "webhooks")]
+mod webhooks;
