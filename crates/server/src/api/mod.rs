@@ -2,6 +2,7 @@
 //!
 //! Start at [`routes`].
 
+mod a2a;
 mod agui;
 mod assistants;
 mod extract;
@@ -79,6 +80,8 @@ pub(crate) fn routes(hub: Arc<Hub>) -> Router {
         .route("/store/items/search", post(store::search))
         .route("/store/namespaces", post(store::namespaces))
         .route("/agui/{graph}", post(agui::run))
+        .route("/.well-known/agent-card.json", get(a2a::card))
+        .route("/a2a/{assistant}", post(a2a::call))
         // It guards the routes above.
         .route_layer(middleware::from_fn_with_state(hub.clone(), guard))
         .fallback(unknown)

@@ -8,7 +8,7 @@ use axum::Json;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use super::{assistants, runs, state, store, threads};
+use super::{a2a, assistants, runs, state, store, threads};
 use crate::runs::request::RunRequest;
 
 /// The form of an answer.
@@ -205,6 +205,15 @@ impl Document {
         for method in ["get", "patch", "delete"] {
             self.add(method, "/runs/crons/{cron}", "Reads, changes or deletes a cron", Refused);
         }
+        self.add("post", "/a2a/{assistant}", "Answers a call of A2A 0.3", Object("Called"))
+            .body::<a2a::Call>();
+        self.add(
+            "get",
+            "/.well-known/agent-card.json",
+            "Returns the card of A2A of an assistant",
+            Object("Card"),
+        )
+        .query(&["assistant_id"]);
         self.add("post", "/agui/{graph}", "Runs a graph by AG-UI 1.0", Events)
             .body::<crate::agui::RunAgentInput>();
     }

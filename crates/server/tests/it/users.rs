@@ -117,6 +117,9 @@ impl Owned {
             "post /runs" | "post /runs/stream" | "post /runs/wait" => (runs, unknown),
             "post /runs/batch" => (json!([runs]), unknown),
             "post /runs/cancel" => (json!({ "thread_id": thread, "run_ids": [run] }), (204, json!(""))),
+            "get /.well-known/agent-card.json" => {
+                (Value::Null, (404, json!({ "detail": format!("assistant `{assistant}` not found") })))
+            }
             "post /agui/{graph}" => {
                 let missing = json!({ "detail": format!("thread `{thread}` not found") });
                 (json!({ "threadId": thread, "runId": "r", "messages": [] }), (404, missing))
@@ -156,11 +159,20 @@ async fn the_data_of_another_user_does_not_exist_at_any_endpoint() {
             continue;
         }
         let (body, expected) = owned.attempt(&format!("{method} {path}"));
-        let query =
-            if path == "/store/items" { format!("?namespace={SECRET}&key={SECRET}") } else { String::new() };
+        let query = match &*path {
+            "/store/items" => format!("?namespace={SECRET}&key={SECRET}"),
+            "/.well-known/agent-card.json" => format!("?assistant_id={}", owned.assistant),
+            _ => String::new(),
+        };
         let seen = answer(&server, "bob", &method, &format!("{}{query}", owned.path(&path)), body).await;
         assert_eq!(seen, expected, "{method} {path}");
     }
+
+    // An id in the body of an endpoint for a graph that is for everyone.
+    let message = json!({ "messageId": "m", "contextId": owned.thread, "parts": [] });
+    let body = json!({ "id": 1, "method": "message/send", "params": { "message": message } });
+    let (_, seen) = answer(&server, "bob", "post", "/a2a/gate", body).await;
+    assert_eq!(seen["error"]["message"], format!("thread `{}` not found", owned.thread));
 
     // Nothing of it has changed, and its owner finds it at the same endpoints.
     let Owned { thread, run, assistant } = &owned;
