@@ -46,14 +46,6 @@ pub enum ServerError {
         /// The names that there are.
         known: String,
     },
-    /// Requests to webhooks are impossible, for example because the system has no certificate authorities.
-    #[cfg(feature = "webhooks")]
-    #[error("requests to webhooks are impossible")]
-    Webhooks {
-        /// The cause.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
     /// The token is empty or has characters that a header cannot carry.
     #[error("the token is not a visible ASCII text without spaces; choose another one")]
     InvalidToken,

@@ -233,7 +233,7 @@ impl Server {
 
     async fn open(self) -> Result<(Arc<Hub>, Router), ServerError> {
         #[cfg(feature = "webhooks")]
-        let webhooks = crate::runs::webhook::Webhooks::new(self.private_webhooks)?;
+        let webhooks = crate::runs::webhook::Webhooks::new(self.private_webhooks);
         let Self {
             graphs,
             checkpointer,

@@ -298,7 +298,7 @@ fn new_run(hub: &Hub, user: &User, request: RunRequest) -> Result<NewRun, ApiErr
 
 #[cfg(feature = "webhooks")]
 fn check_webhook(hub: &Hub, address: Option<&str>) -> Result<(), ApiError> {
-    address.map_or(Ok(()), |address| hub.webhooks.check(address))
+    address.map_or(Ok(()), |address| hub.webhooks.client_for(address).map(drop))
 }
 
 #[cfg(not(feature = "webhooks"))]

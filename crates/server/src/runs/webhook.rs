@@ -7,7 +7,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -17,14 +17,14 @@ use reqwest::{
     redirect::Policy,
 };
 use serde_json::Value;
-use superstep_llm::http::{client_builder, root_cause};
+use superstep_llm::http::{ClientError, client_builder, root_cause};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use url::{Host, Url};
 
 use crate::{
     api::result,
-    error::{ApiError, ServerError},
+    error::ApiError,
     rows::run::RunRow,
     runs::{
         hub::{Hub, run_key},
@@ -44,33 +44,36 @@ const PARALLEL: usize = 32;
 
 /// Sends the results of runs.
 pub(crate) struct Webhooks {
-    client: Client,
     allows_private: bool,
+    /// Made for the first webhook: it needs the certificate authorities of the system.
+    client: OnceLock<Client>,
     parallel: Semaphore,
 }
 
 impl Webhooks {
-    /// # Errors
-    /// [`ServerError::Webhooks`].
-    pub(crate) fn new(allows_private: bool) -> Result<Self, ServerError> {
-        let failed = |source| ServerError::Webhooks { source };
-        let client = client_builder().map_err(failed)?;
-        let client = client
+    pub(crate) fn new(allows_private: bool) -> Self {
+        Self { allows_private, client: OnceLock::new(), parallel: Semaphore::new(PARALLEL) }
+    }
+
+    fn client(&self) -> Result<&Client, ClientError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let client = client_builder()?
             .timeout(LIMIT)
             .redirect(Policy::none())
             .no_proxy()
-            .dns_resolver(Arc::new(Resolver { allows_private }))
+            .dns_resolver(Arc::new(Resolver { allows_private: self.allows_private }))
             .user_agent(concat!("superstep/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| failed(error.into()))?;
-        Ok(Self { client, allows_private, parallel: Semaphore::new(PARALLEL) })
+            .build()?;
+        Ok(self.client.get_or_init(|| client))
     }
 
-    /// Checks the address of a request for a run. Where its name leads is checked when it is used.
+    /// Returns the client for an address. Where its name leads is checked when it is used.
     ///
     /// # Errors
-    /// 422.
-    pub(crate) fn check(&self, address: &str) -> Result<(), ApiError> {
+    /// 422; 500 if the server cannot send at all.
+    pub(crate) fn client_for(&self, address: &str) -> Result<&Client, ApiError> {
         let invalid = |detail: &str| Err(ApiError::invalid(format!("webhook: {detail}")));
         let Ok(url) = Url::parse(address) else { return invalid("expected an address with http or https") };
         if !["http", "https"].contains(&url.scheme()) {
@@ -85,17 +88,25 @@ impl Webhooks {
         if is_private && !self.allows_private {
             return invalid("this server does not send to private addresses");
         }
-        Ok(())
+        let failed = |error: ClientError| ApiError::internal(format!("webhook: {}", root_cause(&*error)));
+        self.client().map_err(failed)
     }
 
-    /// Sends a body to an address, in several attempts. The server waits for none of them when it stops.
+    /// Sends a body to an address, in several attempts. When the server stops, none begins.
     pub(crate) async fn send(&self, run: &str, address: &str, mut body: Value, stopping: &CancellationToken) {
         let Ok(_permit) = self.parallel.acquire().await else { return };
+        // Again: the settings may have changed since the run was accepted.
+        let client = match self.client_for(address) {
+            Ok(client) => client,
+            Err(error) => {
+                tracing::warn!(run, problem = error.detail, "the webhook of a run cannot be called");
+                return;
+            }
+        };
         let mut pauses = PAUSES.into_iter();
         loop {
             body["webhook_sent_at"] = time::text(time::now_us()).into();
-            let sent =
-                self.client.post(address).header("content-type", "application/json").body(body.to_string());
+            let sent = client.post(address).header("content-type", "application/json").body(body.to_string());
             let problem = match sent.send().await.and_then(reqwest::Response::error_for_status) {
                 Ok(_) => return,
                 // The address may have a secret.
@@ -227,7 +238,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_public_addresses_with_http_are_allowed() {
-        let (public, private) = (Webhooks::new(false).unwrap(), Webhooks::new(true).unwrap());
+        let (public, private) = (Webhooks::new(false), Webhooks::new(true));
         for (address, of_public, of_private) in [
             ("https://example.org/hook?a=b", true, true),
             ("http://127.0.0.1:8080/", false, true),
@@ -238,7 +249,7 @@ mod tests {
             ("ftp://example.org/", false, false),
             ("example.org", false, false),
         ] {
-            let allowed = [&public, &private].map(|webhooks| webhooks.check(address).is_ok());
+            let allowed = [&public, &private].map(|webhooks| webhooks.client_for(address).is_ok());
             assert_eq!(allowed, [of_public, of_private], "{address}");
         }
         let name = || "localhost".parse().unwrap();
