@@ -186,3 +186,73 @@ async fn a_program_serves_its_graphs_and_their_threads() {
     let ran = place.own(&["serve", "--port", "0"]).await;
     assert_eq!((ran.code, ran.stderr.contains("--trust")), (Some(2), true), "{ran:?}");
 }
+
+#[tokio::test]
+async fn each_user_of_a_file_of_keys_has_threads_of_their_own() {
+    let place = Place::new();
+    let file = place.work().join("users.keys");
+    let keys = ["--keys", file.to_str().unwrap()];
+    let new_key = async |user: &[&str]| {
+        let ran = place.run(&[&["serve"], &keys[..], &["--new-key"], user].concat()).await.ok();
+        assert!(ran.stderr.contains("it is not shown again"), "{ran:?}");
+        ran.stdout.trim().to_owned()
+    };
+    let (alice, bob, root) =
+        (new_key(&["alice"]).await, new_key(&["bob"]).await, new_key(&["root", "--role", "admin"]).await);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("alice = ") && !text.contains(&alice), "{text}");
+    let model = serve([txt("hello")]).await;
+    let url = model.base_url();
+    let served = Served::start(command(&place, &url, &[&keys[..], &["--host", "0.0.0.0"]].concat())).await;
+    let local = served.url.replace("0.0.0.0", "127.0.0.1");
+    let send = async |key: &str, method: reqwest::Method, path: &str, body: Value| {
+        let request = served.http.request(method, format!("{local}{path}")).header("x-api-key", key);
+        answer(request.body(body.to_string())).await
+    };
+    let post = reqwest::Method::POST;
+    let (_, thread) = send(&alice, post.clone(), "/threads", json!({})).await;
+    let thread = thread["thread_id"].as_str().unwrap().to_owned();
+    let wait = format!("/threads/{thread}/runs/wait");
+    assert_eq!(send(&bob, post.clone(), &wait, said("hi")).await.0, 404);
+    let (status, state) = send(&alice, post.clone(), &wait, said("hi")).await;
+    assert_eq!((status, &last(&state)["content"]), (200, &json!("hello")), "{state}");
+    let found = async |key: &str| send(key, post.clone(), "/threads/count", json!({})).await.1;
+    assert_eq!([found(&alice).await, found(&bob).await, found(&root).await], [1, 0, 1]);
+    assert_eq!(send("wrong", post.clone(), "/threads/count", json!({})).await.0, 403);
+    assert_eq!(served.stop().await, Some(0));
+
+    std::fs::write(&file, "alice\n").unwrap();
+    let ran = place.run(&[&["serve", "--port", "0", "--model", "offline"], &keys[..]].concat()).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("line 1 of the keys: the `=` is missing"), "{ran:?}");
+    let ran = place.run(&[&["serve"], &keys[..], &["--new-key", "two words"]].concat()).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("`two words` is not valid as a user"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn clients_see_no_prompt_rules_and_settings_of_the_agent() {
+    let place = Place::new();
+    let config = place.work().join("mine.toml");
+    let secret = "Never name the blue door.";
+    let rules = "permissions = [{ tool = \"shell\", then = \"deny\" }]";
+    std::fs::write(&config, format!("system_prompt = \"{secret}\"\n{rules}\n")).unwrap();
+    let model = serve([txt("hello")]).await;
+    let args = ["--config", config.to_str().unwrap()];
+    let served = Served::start(command(&place, &model.base_url(), &args)).await;
+    let (_, thread) = served.post("/threads", json!({})).await;
+    let thread = thread["thread_id"].as_str().unwrap().to_owned();
+    let mut body = said("hi");
+    body["stream_mode"] = json!(["values", "updates", "tasks", "checkpoints", "debug", "messages"]);
+    let (_, streamed) = served.post(&format!("/threads/{thread}/runs/stream"), body).await;
+    let mut seen = vec![streamed.to_string()];
+    for path in ["", "/state", "/history"] {
+        seen.push(served.get(&format!("/threads/{thread}{path}")).await.1.to_string());
+    }
+    for text in seen {
+        assert!(text.contains("hello") && text.contains("usage"), "{text}");
+        for hidden in [secret, "permissions", "frame", "offered", &place.work().display().to_string()] {
+            assert!(!text.contains(hidden), "{hidden} in {text}");
+        }
+    }
+    assert!(model.requests()[0].to_string().contains(secret));
+    assert_eq!(served.stop().await, Some(0));
+}

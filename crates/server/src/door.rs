@@ -1,48 +1,51 @@
-//! The checks before every endpoint: hosts, origins, tokens, sizes.
+//! The checks before every endpoint: hosts, origins, users, rates, sizes.
 //!
-//! | request | without a token | with a token |
+//! | request | without a token and users | with one of them |
 //! |---|---|---|
 //! | `Host` is not of this machine | 403, because another site's name leads here | allowed |
 //! | `Origin` is not of this machine, nor allowed | 403 | 403 |
-//! | no or a wrong token | — | 401, 403 |
+//! | no or a wrong key | — | 401, 403 |
+//! | more requests than the rate | 429 | 429 |
 //!
-//! `/ok` and preflights need no token.
+//! `/ok` and preflights need no key.
 //!
 //! Start at [`Door`].
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, Request},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    extract::{ConnectInfo, DefaultBodyLimit, Request},
+    http::{HeaderName, HeaderValue, Method, StatusCode, header, request::Parts},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
+use tokio::time::Instant;
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer};
 use url::{Host, Url};
 
-use crate::error::ApiError;
+use crate::{
+    access::{Authenticate, Denied, User, given_key, rate::Rates},
+    error::ApiError,
+};
 
 /// The checks of every request.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Door {
+    /// The key of those who may do everything.
     pub(crate) token: Option<Token>,
+    pub(crate) users: Option<Box<dyn Authenticate>>,
+    pub(crate) rates: Option<Rates>,
+    /// `true` if `/metrics` needs no key.
+    pub(crate) open_metrics: bool,
     /// Origins of other machines whose pages may use the server.
     pub(crate) origins: Vec<String>,
     /// The maximum size of a body in bytes.
     pub(crate) body: usize,
 }
 
-/// A token, which no `Debug` shows.
-#[derive(Clone)]
+/// A token. It has no `Debug`, so that nothing prints it.
 pub(crate) struct Token(pub(crate) String);
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(..)")
-    }
-}
 
 impl Door {
     /// Returns the endpoints behind the checks.
@@ -73,45 +76,87 @@ impl Door {
         };
         let limit = DefaultBodyLimit::max(door.body);
         let check = middleware::from_fn(move |request: Request, next: Next| {
-            let checked = door.check(&request);
+            let door = door.clone();
             async move {
-                match checked {
-                    Ok(()) => next.run(request).await,
-                    Err(error) => error.into_response(),
+                let (mut parts, body) = request.into_parts();
+                match door.check(&mut parts).await {
+                    Ok(()) => next.run(Request::from_parts(parts, body)).await,
+                    Err(refusal) => refusal,
                 }
             }
         });
         routes.layer(limit).layer(check).layer(cors).layer(middleware::map_response(safe))
     }
 
-    fn check(&self, request: &Request) -> Result<(), ApiError> {
-        let (headers, path) = (request.headers(), request.uri().path());
+    /// Returns whether requests have users, or a token.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.token.is_some() || self.users.is_some()
+    }
+
+    /// Checks a request, and adds its user to it.
+    async fn check(&self, request: &mut Parts) -> Result<(), Response> {
+        let user = self.user(request).await;
+        if let Some(rates) = &self.rates
+            && request.uri.path() != "/ok"
+        {
+            let client = match &user {
+                Ok(Some(User { id, .. })) if !id.is_empty() => format!("user {id}"),
+                // Also of those who try keys.
+                _ => request
+                    .extensions
+                    .get()
+                    .map_or_else(String::new, |ConnectInfo(address): &ConnectInfo<SocketAddr>| {
+                        address.ip().to_string()
+                    }),
+            };
+            rates.take(&client, Instant::now()).map_err(too_many)?;
+        }
+        if let Some(user) = user.map_err(ApiError::into_response)? {
+            request.extensions.insert(user);
+        }
+        Ok(())
+    }
+
+    /// Returns the user of a request; `None` for an endpoint for everyone.
+    async fn user(&self, request: &Parts) -> Result<Option<User>, ApiError> {
         let forbidden = |detail| Err(ApiError::new(StatusCode::FORBIDDEN, detail));
-        if let Some(origin) = headers.get(header::ORIGIN)
+        if let Some(origin) = request.headers.get(header::ORIGIN)
             && !self.allows_origin(origin)
         {
             return forbidden(
                 "pages of this origin may not use the server; allow it with `Server::allow_origin`",
             );
         }
-        let Some(Token(token)) = &self.token else {
-            let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-            let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
+        if !self.is_locked() {
+            let host = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+            let host = host.or_else(|| request.uri.authority().map(|authority| authority.as_str()));
             return if host.is_some_and(is_local) {
-                Ok(())
+                Ok(Some(User::everyone()))
             } else {
                 forbidden("the server answers to `localhost` only")
             };
-        };
-        if path == "/ok" {
-            return Ok(());
         }
-        match given_token(headers) {
-            None => {
-                Err(ApiError::new(StatusCode::UNAUTHORIZED, "send the token of the server as `x-api-key`"))
+        let path = request.uri.path();
+        if path == "/ok" || path == "/metrics" && self.open_metrics {
+            return Ok(None);
+        }
+        let given = given_key(&request.headers);
+        if let (Some(Token(token)), Some(given)) = (&self.token, given)
+            && is_same(given.as_bytes(), token.as_bytes())
+        {
+            return Ok(Some(User::everyone()));
+        }
+        match (&self.users, given) {
+            (Some(users), _) => match users.authenticate(request).await? {
+                User { id, .. } if id.is_empty() => {
+                    Err(Denied::Unknown("the user has no name".to_owned()).into())
+                }
+                user => Ok(Some(user)),
+            },
+            (None, None) => {
+                Err(Denied::Unknown("send the token of the server as `x-api-key`".to_owned()).into())
             }
-            Some(given) if is_same(given.as_bytes(), token.as_bytes()) => Ok(()),
-            Some(_) => forbidden("the token is wrong"),
+            (None, Some(_)) => forbidden("the token is wrong"),
         }
     }
 
@@ -141,9 +186,13 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-fn given_token(headers: &HeaderMap) -> Option<&str> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    text("x-api-key").or_else(|| text("authorization").and_then(|value| value.strip_prefix("Bearer ")))
+/// Returns the refusal of a request that came before its time.
+fn too_many(wait: Duration) -> Response {
+    let seconds = wait.as_secs() + 1;
+    let detail = format!("too many requests; send the next one in {seconds} s");
+    let mut response = ApiError::new(StatusCode::TOO_MANY_REQUESTS, detail).into_response();
+    response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    response
 }
 
 /// Compares in a time that depends on the lengths only.

@@ -18,10 +18,10 @@ use superstep_graph::{
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The address can be reached from other machines, and the server has no token.
+    /// The address can be reached from other machines, and the server has neither a token nor users.
     #[error(
         "the server listens on {address}, which other machines can reach, and has no token; set one with \
-         `Server::token`, or listen on 127.0.0.1"
+         `Server::token`, or users with `Server::authenticate`, or listen on 127.0.0.1"
     )]
     TokenNeeded {
         /// The address.
@@ -30,6 +30,22 @@ pub enum ServerError {
     /// The server has no graph to serve.
     #[error("the server has no graph; add one with `Server::graph`")]
     NoGraph,
+    /// The graph of channels to hide is unknown.
+    #[error("the server has no graph `{graph}` whose channels could be hidden; add it with `Server::graph`")]
+    UnknownGraph {
+        /// The graph.
+        graph: String,
+    },
+    /// A channel to hide is unknown.
+    #[error("graph `{graph}` has no channel `{channel}` to hide; its channels are {known}")]
+    UnknownChannel {
+        /// The graph.
+        graph: String,
+        /// The channel.
+        channel: String,
+        /// The names that there are.
+        known: String,
+    },
     /// The token is empty or has characters that a header cannot carry.
     #[error("the token is not a visible ASCII text without spaces; choose another one")]
     InvalidToken,
@@ -85,6 +101,10 @@ impl ApiError {
     /// An update or a command that is impossible on the thread.
     pub(crate) fn impossible(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(crate) fn internal(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
     }
 
     pub(crate) fn not_found(what: &str, id: &str) -> Self {

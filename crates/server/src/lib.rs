@@ -3,18 +3,26 @@
 //!
 //! Start at [`Server`].
 
+mod access;
 mod agui;
 mod api;
 mod door;
 mod error;
 mod events;
 mod limits;
+mod metrics;
 mod rows;
 mod runs;
 mod server;
 mod thread;
 mod wire;
 
+#[cfg(feature = "jwt")]
+pub use access::jwt::{Jwt, JwtError};
+pub use access::{
+    Authenticate, Denied, Role, User,
+    keys::{Keys, KeysError},
+};
 pub use error::ServerError;
 pub use limits::Limits;
 pub use server::Server;

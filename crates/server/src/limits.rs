@@ -1,6 +1,6 @@
 //! The bounds of a server.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 /// The bounds of a server. A bound that is exceeded is an error for one client, never for a run.
 ///
@@ -23,6 +23,9 @@ pub struct Limits {
     pub retained: usize,
     /// The time between two signs of life on a quiet stream; 5 seconds by default, which clients expect.
     pub heartbeat: Duration,
+    /// The number of requests per second of a user, or of an address without users; ten times as many may come at once. No limit by
+    /// default.
+    pub rate: Option<NonZeroU32>,
     /// The time that runs have to end their supersteps when the server stops; 30 seconds by default.
     pub drain: Duration,
 }
@@ -35,6 +38,7 @@ impl Default for Limits {
             log: 16 << 20,
             retained: 256 << 20,
             heartbeat: Duration::from_secs(5),
+            rate: None,
             drain: Duration::from_secs(30),
         }
     }

@@ -2,9 +2,15 @@
 //!
 //! Start at [`Server`].
 
-use std::{collections::BTreeMap, fmt, future::pending, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    future::pending,
+    net::SocketAddr,
+    sync::Arc,
+};
 
-use axum::Router;
+use axum::{Router, middleware};
 use serde_json::Value;
 use superstep_graph::{
     Checkpointer, MemoryCheckpointer, MemoryStore, RunOptions, Store, ThreadId, convert::IntoShared,
@@ -13,10 +19,12 @@ use superstep_graph::{
 use tokio::net::TcpListener;
 
 use crate::{
+    access::{Authenticate, rate::Rates},
     api,
     door::{Door, Token},
     error::ServerError,
     limits::Limits,
+    metrics,
     runs::hub::{Admit, Hub, Options},
 };
 
@@ -62,6 +70,10 @@ pub struct Server {
     defaults: RunOptions,
     options: Option<Arc<Options>>,
     admit: Option<Arc<Admit>>,
+    read_only: bool,
+    hidden: BTreeMap<String, BTreeSet<String>>,
+    #[cfg(feature = "webhooks")]
+    private_webhooks: bool,
 }
 
 impl Default for Server {
@@ -76,6 +88,10 @@ impl Default for Server {
             defaults: RunOptions::new(),
             options: None,
             admit: None,
+            read_only: false,
+            hidden: BTreeMap::new(),
+            #[cfg(feature = "webhooks")]
+            private_webhooks: false,
         }
     }
 }
@@ -90,6 +106,23 @@ impl Server {
     pub fn graph(mut self, name: impl Into<String>, graph: impl Into<Arc<dyn JsonGraph>>) -> Self {
         self.graphs.insert(name.into(), graph.into());
         self
+    }
+
+    /// Hides channels of a graph from clients: in states, their history, streams, and results. Of its subgraphs clients see the
+    /// channels that have the name of a shown one. The metadata of checkpoints is then only that which clients set.
+    pub fn hide<C: Into<String>>(
+        mut self,
+        graph: impl Into<String>,
+        channels: impl IntoIterator<Item = C>,
+    ) -> Self {
+        self.hidden.entry(graph.into()).or_default().extend(channels.into_iter().map(Into::into));
+        self
+    }
+
+    /// Allows webhooks to addresses of this machine and of private networks. Who may run a graph can then send requests to them.
+    #[cfg(feature = "webhooks")]
+    pub fn allow_private_webhooks(self) -> Self {
+        Self { private_webhooks: true, ..self }
     }
 
     /// Sets the storage of all threads, in place of those of the graphs.
@@ -109,9 +142,28 @@ impl Server {
     }
 
     /// Requires a token of every request, as `x-api-key` or `Authorization: Bearer`. A server that other machines can reach needs
-    /// one.
+    /// one, or [users](Self::authenticate). Beside users, the token is that of an administrator.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.door.token = Some(Token(token.into()));
+        self
+    }
+
+    /// Sets the check of users. Threads, with their runs, assistants and items then belong to the user who created them, and do not
+    /// exist for others. Items of a user are in the store under the label `user:NAME`, with `%2E` for a dot, and runs have the
+    /// metadata `owner`.
+    pub fn authenticate(mut self, users: impl Authenticate) -> Self {
+        self.door.users = Some(Box::new(users));
+        self
+    }
+
+    /// Refuses all requests that write, with status 403.
+    pub fn read_only(self) -> Self {
+        Self { read_only: true, ..self }
+    }
+
+    /// Lets everyone read `/metrics`, without a key.
+    pub fn open_metrics(mut self) -> Self {
+        self.door.open_metrics = true;
         self
     }
 
@@ -164,7 +216,7 @@ impl Server {
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), ServerError> {
         let address = listener.local_addr().map_err(|source| ServerError::Listener { source })?;
-        if self.door.token.is_none() && !address.ip().to_canonical().is_loopback() {
+        if !self.door.is_locked() && !address.ip().to_canonical().is_loopback() {
             return Err(ServerError::TokenNeeded { address });
         }
         let (hub, routes) = self.open().await?;
@@ -173,14 +225,29 @@ impl Server {
             stop.await;
             draining.stop().await;
         };
-        axum::serve(listener, routes)
+        axum::serve(listener, routes.into_make_service_with_connect_info::<SocketAddr>())
             .with_graceful_shutdown(stopped)
             .await
             .map_err(|source| ServerError::Listener { source })
     }
 
     async fn open(self) -> Result<(Arc<Hub>, Router), ServerError> {
-        let Self { graphs, checkpointer, rows, items, limits, mut door, defaults, options, admit } = self;
+        #[cfg(feature = "webhooks")]
+        let webhooks = crate::runs::webhook::Webhooks::new(self.private_webhooks);
+        let Self {
+            graphs,
+            checkpointer,
+            rows,
+            items,
+            limits,
+            mut door,
+            defaults,
+            options,
+            admit,
+            read_only,
+            hidden,
+            ..
+        } = self;
         if graphs.is_empty() {
             return Err(ServerError::NoGraph);
         }
@@ -189,12 +256,36 @@ impl Server {
         if !door.token.as_ref().is_none_or(is_visible) {
             return Err(ServerError::InvalidToken);
         }
-        door.body = limits.body;
-        let mut hub = Hub::open(graphs, checkpointer, items, rows, limits).await?;
-        (hub.defaults, hub.options, hub.admit) = (defaults, options, admit);
+        (door.body, door.rates) = (limits.body, limits.rate.map(Rates::new));
+        let mut shown = BTreeMap::new();
+        for (name, hidden) in hidden {
+            let graph = graphs.get(&name).ok_or_else(|| ServerError::UnknownGraph { graph: name.clone() })?;
+            let mut channels: BTreeSet<String> =
+                graph.channels().iter().map(|channel| channel.name.to_string()).collect();
+            if let Some(channel) = hidden.iter().find(|channel| !channels.contains(*channel)).cloned() {
+                let known = channels.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+                return Err(ServerError::UnknownChannel { graph: name, channel, known });
+            }
+            channels.retain(|channel| !hidden.contains(channel));
+            shown.insert(name, channels);
+        }
+        let mut hub = Hub::open(
+            graphs,
+            checkpointer,
+            items,
+            rows,
+            limits,
+            #[cfg(feature = "webhooks")]
+            webhooks,
+        )
+        .await?;
+        (hub.defaults, hub.options, hub.admit, hub.read_only) = (defaults, options, admit, read_only);
+        hub.shown = shown;
         let hub = Arc::new(hub);
         hub.recover()?;
-        Ok((hub.clone(), door.before(api::routes(hub))))
+        let routes = door.before(api::routes(hub.clone()));
+        let counted = middleware::from_fn_with_state(hub.clone(), metrics::count);
+        Ok((hub, routes.layer(counted)))
     }
 }
 
@@ -203,7 +294,8 @@ impl fmt::Debug for Server {
         f.debug_struct("Server")
             .field("graphs", &self.graphs.keys().collect::<Vec<_>>())
             .field("limits", &self.limits)
-            .field("door", &self.door)
+            .field("origins", &self.door.origins)
+            .field("read_only", &self.read_only)
             .finish_non_exhaustive()
     }
 }

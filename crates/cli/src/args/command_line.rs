@@ -4,6 +4,7 @@ use std::{
     env,
     io::Write,
     net::{IpAddr, Ipv4Addr},
+    num::NonZeroU32,
     path::PathBuf,
     time::Duration,
 };
@@ -137,12 +138,15 @@ Examples:
     /// Serve the agent over HTTP to clients of LangGraph: its SDKs, `useStream`, and chat pages.
     #[command(after_help = "\
 Clients call the agent by the name `agent`: see `docs/server.md`. Runs that were accepted continue after a restart. Another \
-address than that of this machine needs a key, which the variable SUPERSTEP_SERVER_KEY has and clients send as `x-api-key`.
+address than that of this machine needs a key, which the variable SUPERSTEP_SERVER_KEY has, or a file of keys of users; clients \
+send it as `x-api-key`.
 
 Examples:
   superstep serve
   superstep serve --model anthropic/claude-sonnet-4-5 --port 8080
-  SUPERSTEP_SERVER_KEY=... superstep serve --host 0.0.0.0 --allow-origin https://chat.example.org")]
+  SUPERSTEP_SERVER_KEY=... superstep serve --host 0.0.0.0 --allow-origin https://chat.example.org
+  superstep serve --keys users.keys --new-key alice
+  superstep serve --keys users.keys --host 0.0.0.0 --rate 5")]
     Serve(ServeArgs),
     /// Send, list, retry and cancel jobs: turns that `worker` takes from a PostgreSQL database.
     #[command(
@@ -406,6 +410,25 @@ pub(crate) struct ListenArgs {
     /// An origin whose pages may use the server, such as `https://chat.example.org`, besides those of this machine.
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) allow_origin: Vec<String>,
+    /// A file with a line `USER = HASH` for each key. Each user then has threads of their own.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keys: Option<PathBuf>,
+    /// Add a new key of a user to the file of `--keys`, print it, and end.
+    #[arg(long, value_name = "USER", requires = "keys")]
+    pub(crate) new_key: Option<String>,
+    /// The role of the user of `--new-key`: an administrator finds the threads of all.
+    #[arg(long, value_name = "ROLE", requires = "new_key", default_value = "write", value_parser = ["read", "write", "admin"])]
+    pub(crate) role: String,
+    /// Refuse all requests that write.
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// The number of requests per second of a user, or without users of an address; ten times as many may come at once
+    /// [default: no limit].
+    #[arg(long, value_name = "N")]
+    pub(crate) rate: Option<NonZeroU32>,
+    /// Let everyone read `/metrics`, without a key.
+    #[arg(long)]
+    pub(crate) metrics_open: bool,
 }
 
 #[derive(Args, Debug)]

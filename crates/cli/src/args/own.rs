@@ -88,7 +88,7 @@ workers. A second signal ends the worker at once, and others take its jobs over 
     /// Serve the graphs over HTTP to clients of LangGraph and AG-UI.
     #[command(after_help = "\
 Clients call a graph by its name. Another address than that of this machine needs a key, which the variable SUPERSTEP_SERVER_KEY \
-has and clients send as `x-api-key`.")]
+has, or a file of keys of users; clients send it as `x-api-key`.")]
     Serve(OwnServeArgs),
     /// List the threads, the newest first.
     Threads(ThreadsArgs<DbArgs>),

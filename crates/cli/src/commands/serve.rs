@@ -2,8 +2,11 @@
 
 use std::{
     env::{self, VarError},
+    fs::{self, OpenOptions},
     future::ready,
+    io::{self, Write as _},
     net::SocketAddr,
+    path::Path,
     sync::Arc,
 };
 
@@ -14,7 +17,7 @@ use superstep::{
     erased::{JsonGraph, of_inputs},
     llm::{Message, Role},
 };
-use superstep_server::Server;
+use superstep_server::{Keys, Limits, Server, User};
 use superstep_session::{
     config::{defaults::Defaults, settings::Given},
     error::{ErrorKind, SessionError},
@@ -29,7 +32,7 @@ use crate::{
         shared::{AGENT, Locate},
     },
     graphs::graph_set::GraphSet,
-    output::{exit::Exit, note::print_note},
+    output::{exit::Exit, note::print_note, table::written},
     session::signals,
 };
 
@@ -39,9 +42,36 @@ const KEY: &str = "SUPERSTEP_SERVER_KEY";
 /// The name by which clients call the agent.
 const GRAPH: &str = "agent";
 
+/// The channels of the agent that clients see. The others have the system prompt, the rules and the folder of the agent, or are
+/// internal.
+const SHOWN: [&str; 19] = [
+    "current_step",
+    "error",
+    "estimated_cost",
+    "files",
+    "final_reply",
+    "llm_calls",
+    "max_steps",
+    "messages",
+    "metadata",
+    "model",
+    "outcome",
+    "output",
+    "output_problem",
+    "parts",
+    "started_ms",
+    "stop_reason",
+    "tools_used",
+    "usage",
+    "usage_by_model",
+];
+
 /// Serves the agent until a signal.
 pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, SessionError> {
     let ServeArgs { listen, location, agent } = args;
+    if let Some(added) = new_key(&listen)? {
+        return Ok(added);
+    }
     let location = location.locate(AGENT)?;
     let door = Door::open(listen).await?;
     let rows = location.open_rows()?;
@@ -51,8 +81,12 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, SessionError> {
     let hosted = Hosted::new(location, &Given::from(agent), &defaults, [], false, &stop).await?;
     drop(watch);
     hosted.note.iter().for_each(|note| print_note(note));
+    let agent = graph(&hosted.agent);
+    let names = agent.channels().iter().map(|channel| channel.name.to_string());
+    let hidden: Vec<_> = names.filter(|name| !SHOWN.contains(&&**name)).collect();
     let server = Server::new()
-        .graph(GRAPH, graph(&hosted.agent))
+        .graph(GRAPH, agent)
+        .hide(GRAPH, hidden)
         .checkpointer(hosted.store())
         .rows(rows)
         .options(hosted.options())
@@ -65,6 +99,9 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, SessionError> {
 /// Serves the graphs of a program of one's own until a signal.
 pub(crate) async fn own(args: OwnServeArgs, graphs: &GraphSet) -> Result<Exit, SessionError> {
     let OwnServeArgs { listen, database, trust } = args;
+    if let Some(added) = new_key(&listen)? {
+        return Ok(added);
+    }
     let location = Arc::new(database.locate(&graphs.program)?);
     let door = Door::open(listen).await?;
     let store = location.open_to_work(trust).await?;
@@ -87,7 +124,8 @@ struct Door {
     address: SocketAddr,
     listener: TcpListener,
     key: Option<String>,
-    allow_origin: Vec<String>,
+    keys: Option<Keys>,
+    args: ListenArgs,
 }
 
 impl Door {
@@ -96,11 +134,12 @@ impl Door {
     /// # Errors
     /// Other machines can reach the address, and there is no key; or the address cannot be used.
     async fn open(args: ListenArgs) -> Result<Self, SessionError> {
-        let ListenArgs { host, port, allow_origin } = args;
+        let ListenArgs { host, port, .. } = args;
         let key = key()?;
-        if key.is_none() && !host.is_loopback() {
+        let keys = args.keys.as_deref().map(read_keys).transpose()?;
+        if key.is_none() && keys.is_none() && !host.is_loopback() {
             return Err(SessionError::usage(format!(
-                "other machines can reach {host}, so the server needs a key: set `{KEY}` to a long random text, or leave out `--host`"
+                "other machines can reach {host}, so the server needs a key: set `{KEY}` to a long random text, name a file of keys with `--keys`, or leave out `--host`"
             )));
         }
         let listener = TcpListener::bind(SocketAddr::new(host, port)).await;
@@ -110,14 +149,18 @@ impl Door {
                 "cannot listen on {host}, port {port}: {cause}; choose another `--port`"
             ))
         })?;
-        Ok(Self { address, listener, key, allow_origin })
+        Ok(Self { address, listener, key, keys, args })
     }
 
     /// Serves until a signal.
     async fn serve(self, server: Server, what: &str) -> Result<Exit, SessionError> {
-        let Self { address, listener, key, allow_origin } = self;
+        let Self { address, listener, key, keys, args } = self;
+        let server = server.limits(Limits { rate: args.rate, ..Limits::default() });
         let server = key.into_iter().fold(server, Server::token);
-        let server = allow_origin.into_iter().fold(server, Server::allow_origin);
+        let server = keys.into_iter().fold(server, Server::authenticate);
+        let server = args.allow_origin.into_iter().fold(server, Server::allow_origin);
+        let server = if args.read_only { server.read_only() } else { server };
+        let server = if args.metrics_open { server.open_metrics() } else { server };
         print_note(&format!("serving {what} on http://{address}; Ctrl-C stops"));
         let (stop, watch) = signals::watching();
         let served = server.serve_until(listener, async move { stop.cancelled().await }).await;
@@ -125,6 +168,33 @@ impl Door {
         served.map_err(|error| SessionError::caused(ErrorKind::Failed, &error))?;
         Ok(Exit::Ok)
     }
+}
+
+/// Reads the keys of users.
+fn read_keys(path: &Path) -> Result<Keys, SessionError> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).map_err(|cause| {
+        SessionError::usage(format!(
+            "cannot read the keys in {shown}: {cause}; `--new-key USER` makes the first one"
+        ))
+    })?;
+    Keys::parse(&text).map_err(|error| SessionError::usage(format!("{shown}: {error}")))
+}
+
+/// Adds a key to the file of keys, if the command line says so, and prints it.
+fn new_key(args: &ListenArgs) -> Result<Option<Exit>, SessionError> {
+    let (Some(path), Some(id)) = (&args.keys, &args.new_key) else { return Ok(None) };
+    let role = superstep_server::Role::named(&args.role).unwrap_or_default();
+    let key = Keys::generate();
+    let line = Keys::line(&User::new(id).role(role), &key)
+        .map_err(|error| SessionError::usage(format!("`{id}` is not valid as a user: {}", error.reason)))?;
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    let added = file.and_then(|mut file| writeln!(file, "{line}"));
+    let shown = path.display();
+    added.map_err(|cause| SessionError::usage(format!("cannot add a key to {shown}: {cause}")))?;
+    print_note(&format!("the key of `{id}`, of which {shown} has the hash; it is not shown again"));
+    let mut out = io::stdout();
+    written(writeln!(out, "{key}").and_then(|()| out.flush())).map(Some)
 }
 
 /// Reads the key that clients send.

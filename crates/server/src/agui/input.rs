@@ -4,13 +4,14 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{error::ApiError, wire::messages};
 
 /// The body of a request. Unknown fields are ignored, and so are the tools of the client: a graph has its own.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, JsonSchema, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunAgentInput {
     pub(crate) thread_id: String,
@@ -25,7 +26,7 @@ pub(crate) struct RunAgentInput {
     resume: Option<Vec<Resume>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, JsonSchema, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Message {
     #[serde(default)]
@@ -41,20 +42,20 @@ struct Message {
     error: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, JsonSchema, Deserialize)]
 struct Call {
     id: String,
     function: Function,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, JsonSchema, Deserialize)]
 struct Function {
     name: String,
     #[serde(default)]
     arguments: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, JsonSchema, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Resume {
     interrupt_id: String,
@@ -63,7 +64,7 @@ struct Resume {
     payload: Value,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ResumeStatus {
     Resolved,

@@ -19,6 +19,7 @@ use super::{
     streams::{Hangup, events},
 };
 use crate::{
+    access::User,
     agui::{End, Open, Projection, RunAgentInput},
     error::ApiError,
     runs::{
@@ -36,11 +37,12 @@ const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
 pub(super) async fn run(
     State(hub): State<Arc<Hub>>,
     Path(graph): Path<String>,
+    user: User,
     Body(input): Body<RunAgentInput>,
 ) -> Result<Response, ApiError> {
     hub.graph(&graph)?;
     let mut projection = Projection::new(input.thread_id.clone(), input.run_id.clone());
-    let (values, open) = stand(&hub, &input.thread_id).await?;
+    let (values, open) = stand(&hub, &user, &input.thread_id).await?;
     let thread = input.thread_id.clone();
     let request = match input.request(&graph, &values, &open)? {
         Ok(request) => request,
@@ -52,15 +54,22 @@ pub(super) async fn run(
     };
     let request: RunRequest =
         serde_json::from_value(request).map_err(|error| ApiError::invalid(error.to_string()))?;
-    let live = begin(&hub, &thread, request).await?;
+    let live = begin(&hub, &user, &thread, request).await?;
     let hangup = Hangup::new(&hub, &live);
     let first = stream::iter([projection.begin()]);
     Ok(events(first.chain(follow(live, projection, hub.limits.heartbeat, hangup))))
 }
 
 /// Returns the values and the open questions of a thread; empty for a new one.
-async fn stand(hub: &Hub, thread: &str) -> Result<(Map<String, serde_json::Value>, Vec<Open>), ApiError> {
+async fn stand(
+    hub: &Hub,
+    user: &User,
+    thread: &str,
+) -> Result<(Map<String, serde_json::Value>, Vec<Open>), ApiError> {
     let Some(row) = hub.threads.get(thread) else { return Ok(Default::default()) };
+    if !user.owns(row.owner.as_ref()) {
+        return Err(ApiError::not_found("thread", thread));
+    }
     let Ok(handle) = hub.thread(&row, RunOptions::new()) else { return Ok(Default::default()) };
     let snapshot = handle.state().await?;
     if snapshot.checkpoint.is_none() {

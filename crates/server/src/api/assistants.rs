@@ -8,22 +8,25 @@ use axum::{
     http::StatusCode,
     response::Response,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use superstep_graph::erased::JsonGraph;
 
 use super::extract::{Body, DONE, IfExists, Page, Query, SortOrder, or_empty, select};
 use crate::{
+    access::User,
     error::ApiError,
     rows::{
         assistant::{AssistantRow, AssistantVersion},
         table::contains,
+        thread::ThreadRow,
     },
     runs::hub::Hub,
     wire::{graph as wire, ids, time},
 };
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 pub(super) struct NewAssistant {
     graph_id: String,
     assistant_id: Option<String>,
@@ -36,7 +39,8 @@ pub(super) struct NewAssistant {
     if_exists: IfExists,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, JsonSchema, Deserialize)]
+#[schemars(rename = "AssistantChanges")]
 pub(super) struct Changes {
     graph_id: Option<String>,
     config: Option<Map<String, Value>>,
@@ -46,7 +50,8 @@ pub(super) struct Changes {
     description: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
+#[schemars(rename = "AssistantSearch")]
 pub(super) struct Search {
     graph_id: Option<String>,
     name: Option<String>,
@@ -58,13 +63,14 @@ pub(super) struct Search {
     select: Option<Vec<String>>,
 }
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 pub(super) struct VersionNumber {
     version: usize,
 }
 
 pub(super) async fn create(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Body(new): Body<NewAssistant>,
 ) -> Result<Json<Value>, ApiError> {
     hub.graph(&new.graph_id)?;
@@ -84,23 +90,26 @@ pub(super) async fn create(
         description: new.description,
         created_us: time::now_us(),
     };
-    let row = AssistantRow::new(id.clone(), version);
+    let row = AssistantRow { owner: AssistantRow::owner_of(&user), ..AssistantRow::new(id.clone(), version) };
     let existing = match hub.assistant(&id) {
         Some(existing) => Some(existing),
         None => hub.assistants.add(&id, row.clone()).await?,
     };
     match existing {
         None => Ok(Json(row.to_wire())),
-        Some(existing) if new.if_exists == IfExists::DoNothing => Ok(Json(existing.to_wire())),
+        Some(existing) if new.if_exists == IfExists::DoNothing && existing.is_visible(&user) => {
+            Ok(Json(existing.to_wire()))
+        }
         Some(_) => Err(ApiError::conflict(format!("assistant `{id}` exists already"))),
     }
 }
 
 pub(super) async fn search(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Body(search): Body<Search>,
 ) -> Result<Response, ApiError> {
-    let mut found = matching(&hub, &search);
+    let mut found = matching(&hub, &user, &search);
     let order = search.sort_order.unwrap_or_default();
     match search.sort_by.as_deref() {
         None | Some("created_at") => order.sort(&mut found, |row| row.created_us),
@@ -119,8 +128,12 @@ pub(super) async fn search(
     Ok(page.answer(entries, total))
 }
 
-pub(super) async fn count(State(hub): State<Arc<Hub>>, Body(search): Body<Search>) -> Json<usize> {
-    Json(matching(&hub, &search).len())
+pub(super) async fn count(
+    State(hub): State<Arc<Hub>>,
+    user: User,
+    Body(search): Body<Search>,
+) -> Json<usize> {
+    Json(matching(&hub, &user, &search).len())
 }
 
 pub(super) async fn read(
@@ -133,12 +146,13 @@ pub(super) async fn read(
 pub(super) async fn change(
     State(hub): State<Arc<Hub>>,
     Path(id): Path<String>,
+    user: User,
     Body(changes): Body<Changes>,
 ) -> Result<Json<Value>, ApiError> {
     if let Some(graph) = &changes.graph_id {
         hub.graph(graph)?;
     }
-    let row = stored(&hub, &id).await?;
+    let row = stored(&hub, &user, &id).await?;
     let change = |row: &mut AssistantRow| {
         let mut version = row.version().clone();
         let Changes { graph_id, config, context, metadata, name, description } = changes;
@@ -161,15 +175,19 @@ pub(super) async fn change(
 pub(super) async fn delete(
     State(hub): State<Arc<Hub>>,
     Path(id): Path<String>,
+    user: User,
     query: Query,
 ) -> Result<StatusCode, ApiError> {
-    let row = assistant(&hub, &id)?;
+    let row = own(&hub, &user, &id)?;
     if hub.graphs.contains_key(&row.version().graph) && row.id == ids::of_graph(&row.version().graph) {
         return Err(ApiError::conflict("the assistant of a graph lives as long as the graph"));
     }
     if query.flag("delete_threads")? {
         let is_of = |value: Option<&Value>| value.is_some_and(|value| *value == row.id);
-        for thread in hub.threads.list(|thread| is_of(thread.metadata.get("assistant_id"))) {
+        let fits = |thread: &ThreadRow| {
+            is_of(thread.metadata.get("assistant_id")) && user.owns(thread.owner.as_ref())
+        };
+        for thread in hub.threads.list(fits) {
             super::threads::remove(&hub, &thread.id).await?;
         }
     }
@@ -192,9 +210,10 @@ pub(super) async fn versions(
 pub(super) async fn choose_version(
     State(hub): State<Arc<Hub>>,
     Path(id): Path<String>,
+    user: User,
     Body(VersionNumber { version }): Body<VersionNumber>,
 ) -> Result<Json<Value>, ApiError> {
-    let row = stored(&hub, &id).await?;
+    let row = stored(&hub, &user, &id).await?;
     if version == 0 || version > row.versions.len() {
         return Err(ApiError::not_found("version", &version.to_string()));
     }
@@ -221,7 +240,7 @@ pub(super) async fn schemas(
 ) -> Result<Json<Value>, ApiError> {
     let row = assistant(&hub, &id)?;
     let name = &row.version().graph;
-    Ok(Json(wire::schemas(name, &**hub.graph(name)?)))
+    Ok(Json(wire::schemas(name, &**hub.graph(name)?, hub.shown.get(name))))
 }
 
 /// Schemas of subgraphs are not known to their callers.
@@ -250,19 +269,33 @@ fn graph_of<'a>(hub: &'a Hub, id: &str) -> Result<&'a Arc<dyn JsonGraph>, ApiErr
     hub.graph(&assistant(hub, id)?.version().graph)
 }
 
-/// Returns an assistant whose row is stored: that of a graph is, from its first change on.
-async fn stored(hub: &Hub, id: &str) -> Result<AssistantRow, ApiError> {
+/// Returns an assistant that a user may change.
+///
+/// # Errors
+/// 403 for one that is for everyone; 404.
+fn own(hub: &Hub, user: &User, id: &str) -> Result<AssistantRow, ApiError> {
     let row = assistant(hub, id)?;
+    if user.owns(row.owner.as_ref()) {
+        return Ok(row);
+    }
+    let detail = "the assistant is for everyone, and only administrators change it; create one of your own";
+    Err(ApiError::new(StatusCode::FORBIDDEN, detail))
+}
+
+/// Returns an assistant that a user may change, and whose row is stored: that of a graph is, from its first change on.
+async fn stored(hub: &Hub, user: &User, id: &str) -> Result<AssistantRow, ApiError> {
+    let row = own(hub, user, id)?;
     hub.assistants.add(&row.id, row.clone()).await?;
     Ok(row)
 }
 
-fn matching(hub: &Hub, search: &Search) -> Vec<AssistantRow> {
+fn matching(hub: &Hub, user: &User, search: &Search) -> Vec<AssistantRow> {
     let wanted_metadata = search.metadata.clone().unwrap_or_default();
     let wanted_name = search.name.as_ref().map(|name| name.to_lowercase());
     let fits = |row: &AssistantRow| {
         let version = row.version();
-        search.graph_id.as_ref().is_none_or(|graph| version.graph == *graph)
+        row.is_visible(user)
+            && search.graph_id.as_ref().is_none_or(|graph| version.graph == *graph)
             && wanted_name.as_ref().is_none_or(|name| version.name.to_lowercase().contains(name))
             && contains(&version.metadata, &wanted_metadata)
     };

@@ -7,6 +7,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header, header::HeaderName, request::Parts},
     response::{IntoResponse, Response},
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
@@ -127,7 +128,7 @@ impl Page {
 }
 
 /// The order of a search.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SortOrder {
     Asc,
@@ -179,7 +180,7 @@ pub(crate) fn locate(response: &mut Response, thread: &str, run: &str, place: Op
 }
 
 /// The treatment of an id that is taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Deserialize)]
 pub(crate) enum IfExists {
     #[default]
     #[serde(rename = "raise")]

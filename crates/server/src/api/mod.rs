@@ -2,9 +2,11 @@
 //!
 //! Start at [`routes`].
 
+mod a2a;
 mod agui;
 mod assistants;
 mod extract;
+mod openapi;
 mod protocol;
 mod runs;
 mod selection;
@@ -20,26 +22,34 @@ use std::sync::Arc;
 use axum::{
     Router,
     http::StatusCode,
+    middleware,
     routing::{get, post},
 };
 
-use crate::{error::ApiError, runs::hub::Hub};
+#[cfg(feature = "webhooks")]
+pub(crate) use self::runs::result;
+use crate::{access::guard::guard, error::ApiError, metrics, runs::hub::Hub};
 
 /// Returns all endpoints.
 pub(crate) fn routes(hub: Arc<Hub>) -> Router {
     Router::new()
         .route("/ok", get(system::ok))
+        .route("/metrics", get(metrics::show))
+        .route("/openapi.json", get(openapi::show))
         .route("/info", get(system::info))
         .route("/assistants", post(assistants::create))
         .route("/assistants/search", post(assistants::search))
         .route("/assistants/count", post(assistants::count))
-        .route("/assistants/{id}", get(assistants::read).patch(assistants::change).delete(assistants::delete))
-        .route("/assistants/{id}/versions", post(assistants::versions))
-        .route("/assistants/{id}/latest", post(assistants::choose_version))
-        .route("/assistants/{id}/graph", get(assistants::graph))
-        .route("/assistants/{id}/schemas", get(assistants::schemas))
-        .route("/assistants/{id}/subgraphs", get(assistants::subgraphs))
-        .route("/assistants/{id}/subgraphs/{namespace}", get(assistants::subgraphs))
+        .route(
+            "/assistants/{assistant}",
+            get(assistants::read).patch(assistants::change).delete(assistants::delete),
+        )
+        .route("/assistants/{assistant}/versions", post(assistants::versions))
+        .route("/assistants/{assistant}/latest", post(assistants::choose_version))
+        .route("/assistants/{assistant}/graph", get(assistants::graph))
+        .route("/assistants/{assistant}/schemas", get(assistants::schemas))
+        .route("/assistants/{assistant}/subgraphs", get(assistants::subgraphs))
+        .route("/assistants/{assistant}/subgraphs/{namespace}", get(assistants::subgraphs))
         .route("/threads", post(threads::create))
         .route("/threads/search", post(threads::search))
         .route("/threads/count", post(threads::count))
@@ -76,6 +86,10 @@ pub(crate) fn routes(hub: Arc<Hub>) -> Router {
         .route("/store/items/search", post(store::search))
         .route("/store/namespaces", post(store::namespaces))
         .route("/agui/{graph}", post(agui::run))
+        .route("/.well-known/agent-card.json", get(a2a::card))
+        .route("/a2a/{assistant}", post(a2a::call))
+        // It guards the routes above.
+        .route_layer(middleware::from_fn_with_state(hub.clone(), guard))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .with_state(hub)

@@ -10,90 +10,97 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures::stream;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
     extract::{Body, DONE, Page, Query, locate, select},
     streams::{From, Hangup, of_run},
+    threads::new_row,
 };
 use crate::{
+    access::User,
     error::ApiError,
-    rows::{
-        run::{RunRow, RunStatus},
-        thread::ThreadRow,
-    },
+    rows::run::{RunRow, RunStatus},
     runs::{
         hub::{Hub, lanes::NewRun, run_key},
         live::{LiveRun, RunEnd, Stop},
         request::{IfNotExists, OnCompletion, OnDisconnect, RunRequest},
     },
-    wire::{ids, state, time},
+    wire::{ids, state},
 };
 
 pub(super) async fn create(
     State(hub): State<Arc<Hub>>,
     Path(thread): Path<String>,
+    user: User,
     Body(request): Body<RunRequest>,
 ) -> Result<Response, ApiError> {
-    let live = begin(&hub, &thread, request).await?;
+    let live = begin(&hub, &user, &thread, request).await?;
     background(&hub, &live)
 }
 
 pub(super) async fn stream(
     State(hub): State<Arc<Hub>>,
     Path(thread): Path<String>,
+    user: User,
     Body(request): Body<RunRequest>,
 ) -> Result<Response, ApiError> {
     let cancels = request.on_disconnect == Some(OnDisconnect::Cancel);
-    let live = begin(&hub, &thread, request).await?;
+    let live = begin(&hub, &user, &thread, request).await?;
     Ok(streamed(&hub, live, cancels))
 }
 
 pub(super) async fn wait(
     State(hub): State<Arc<Hub>>,
     Path(thread): Path<String>,
+    user: User,
     Body(request): Body<RunRequest>,
 ) -> Result<Response, ApiError> {
     let cancels = request.on_disconnect == Some(OnDisconnect::Cancel);
-    let live = begin(&hub, &thread, request).await?;
+    let live = begin(&hub, &user, &thread, request).await?;
     Ok(waited(&hub, live, cancels))
 }
 
 pub(super) async fn create_stateless(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Body(request): Body<RunRequest>,
 ) -> Result<Response, ApiError> {
-    let live = begin_stateless(&hub, request).await?;
+    let live = begin_stateless(&hub, &user, request).await?;
     background(&hub, &live)
 }
 
 pub(super) async fn stream_stateless(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Body(request): Body<RunRequest>,
 ) -> Result<Response, ApiError> {
     let cancels = request.on_disconnect == Some(OnDisconnect::Cancel);
-    let live = begin_stateless(&hub, request).await?;
+    let live = begin_stateless(&hub, &user, request).await?;
     Ok(streamed(&hub, live, cancels))
 }
 
 pub(super) async fn wait_stateless(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Body(request): Body<RunRequest>,
 ) -> Result<Response, ApiError> {
     let cancels = request.on_disconnect == Some(OnDisconnect::Cancel);
-    let live = begin_stateless(&hub, request).await?;
+    let live = begin_stateless(&hub, &user, request).await?;
     Ok(waited(&hub, live, cancels))
 }
 
 /// Begins several stateless runs. If one is refused, those before it run.
 pub(super) async fn batch(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Body(requests): Body<Vec<RunRequest>>,
 ) -> Result<Json<Vec<Value>>, ApiError> {
     let mut runs = Vec::new();
     for request in requests {
-        let live = begin_stateless(&hub, request).await?;
+        let live = begin_stateless(&hub, &user, request).await?;
         runs.push(shown(&hub, &live)?);
     }
     Ok(Json(runs))
@@ -185,7 +192,7 @@ pub(super) async fn cancel(
     Ok(response)
 }
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 pub(super) struct CancelMany {
     thread_id: Option<String>,
     run_ids: Option<Vec<String>>,
@@ -194,12 +201,14 @@ pub(super) struct CancelMany {
 
 pub(super) async fn cancel_many(
     State(hub): State<Arc<Hub>>,
+    user: User,
     query: Query,
     Body(which): Body<CancelMany>,
 ) -> Result<StatusCode, ApiError> {
     let stop = stop_of(&query)?;
     let open = hub.runs.list(|row| {
         row.status.is_open()
+            && hub.threads.get(&row.thread).is_some_and(|thread| user.owns(thread.owner.as_ref()))
             && which.thread_id.as_ref().is_none_or(|thread| row.thread == *thread)
             && which.run_ids.as_ref().is_none_or(|runs| runs.contains(&row.id))
     });
@@ -242,32 +251,36 @@ fn stop_of(query: &Query) -> Result<Stop, ApiError> {
 /// Queues a run on a thread that exists, or, if the request says so, is created.
 pub(super) async fn begin(
     hub: &Arc<Hub>,
+    user: &User,
     thread: &str,
     request: RunRequest,
 ) -> Result<Arc<LiveRun>, ApiError> {
     let creates = request.if_not_exists == Some(IfNotExists::Create);
+    let missing = || ApiError::not_found("thread", thread);
     let existing = hub.threads.get(thread);
     if existing.is_none() && !creates {
-        return Err(ApiError::not_found("thread", thread));
+        return Err(missing());
     }
-    let new = new_run(hub, request)?;
+    let new = new_run(hub, user, request)?;
     let row = match existing {
         Some(row) => row,
         None => {
-            ids::check_thread(thread)?;
-            let row = ThreadRow::new(thread.to_owned(), Map::new(), time::now_us());
+            let row = new_row(hub, user, thread.to_owned(), Map::new()).await?;
             hub.threads.add(thread, row.clone()).await?.unwrap_or(row)
         }
     };
+    if !user.owns(row.owner.as_ref()) {
+        return Err(missing());
+    }
     hub.create(&row, new).await
 }
 
 /// Queues a run on a thread of its own.
-async fn begin_stateless(hub: &Arc<Hub>, request: RunRequest) -> Result<Arc<LiveRun>, ApiError> {
+async fn begin_stateless(hub: &Arc<Hub>, user: &User, request: RunRequest) -> Result<Arc<LiveRun>, ApiError> {
     let keeps = request.on_completion == Some(OnCompletion::Keep);
-    let mut new = new_run(hub, request)?;
+    let mut new = new_run(hub, user, request)?;
     new.plan.temporary = !keeps;
-    let mut row = ThreadRow::new(ids::new_ordered(), Map::new(), time::now_us());
+    let mut row = new_row(hub, user, ids::new_ordered(), Map::new()).await?;
     row.temporary = !keeps;
     hub.threads.put(&row.id, row.clone()).await?;
     hub.create(&row, new).await
@@ -275,8 +288,9 @@ async fn begin_stateless(hub: &Arc<Hub>, request: RunRequest) -> Result<Arc<Live
 
 /// # Errors
 /// 422 for an unknown assistant, and for a request that is not valid.
-pub(super) fn new_run(hub: &Hub, request: RunRequest) -> Result<NewRun, ApiError> {
-    let assistant = hub.assistant(&request.assistant_id).ok_or_else(|| {
+pub(super) fn new_run(hub: &Hub, user: &User, request: RunRequest) -> Result<NewRun, ApiError> {
+    let assistant = hub.assistant(&request.assistant_id).filter(|assistant| assistant.is_visible(user));
+    let assistant = assistant.ok_or_else(|| {
         let graphs: Vec<_> = hub.graphs.keys().map(|name| format!("`{name}`")).collect();
         ApiError::invalid(format!(
             "assistant `{}` not found; the graphs of this server are {}",
@@ -286,8 +300,23 @@ pub(super) fn new_run(hub: &Hub, request: RunRequest) -> Result<NewRun, ApiError
     })?;
     let version = assistant.version();
     let graph = hub.graph(&version.graph).map_err(|error| ApiError::invalid(error.detail))?;
-    let plan = request.plan(&**graph, version)?;
+    let mut plan = request.plan(&**graph, version)?;
+    check_webhook(hub, plan.webhook.as_deref())?;
+    plan.metadata.extend(user.owner().map(|owner| ("owner".to_owned(), owner.into())));
     Ok(NewRun { graph: version.graph.clone(), assistant: assistant.id, plan })
+}
+
+#[cfg(feature = "webhooks")]
+fn check_webhook(hub: &Hub, address: Option<&str>) -> Result<(), ApiError> {
+    address.map_or(Ok(()), |address| hub.webhooks.client_for(address).map(drop))
+}
+
+#[cfg(not(feature = "webhooks"))]
+fn check_webhook(_: &Hub, address: Option<&str>) -> Result<(), ApiError> {
+    match address {
+        None => Ok(()),
+        Some(_) => Err(ApiError::invalid("webhook: this server was built without the feature `webhooks`")),
+    }
 }
 
 fn shown(hub: &Hub, live: &LiveRun) -> Result<Value, ApiError> {
@@ -312,14 +341,14 @@ fn streamed(hub: &Arc<Hub>, live: Arc<LiveRun>, cancels: bool) -> Response {
 fn waited(hub: &Arc<Hub>, live: Arc<LiveRun>, cancels: bool) -> Response {
     let (thread, run) = (live.about.thread.clone(), live.about.run.clone());
     let hangup = cancels.then(|| Hangup::new(hub, &live));
-    let heartbeat = hub.limits.heartbeat;
-    let body = stream::unfold(Some((live, hangup)), move |waiting| async move {
-        let (live, hangup) = waiting?;
+    let (hub, heartbeat) = (hub.clone(), hub.limits.heartbeat);
+    let body = stream::unfold(Some((hub, live, hangup)), move |waiting| async move {
+        let (hub, live, hangup) = waiting?;
         let chunk = match tokio::time::timeout(heartbeat, live.ended()).await {
-            Err(_) => return Some((Ok(Chunk::from_static(b"\n")), Some((live, hangup)))),
+            Err(_) => return Some((Ok(Chunk::from_static(b"\n")), Some((hub, live, hangup)))),
             // Without an end the client asks again where `location` says.
             Ok(end) if end.is_left => Err(io::Error::other("the server stops")),
-            Ok(end) => Ok(Chunk::from(result(&end).to_string())),
+            Ok(end) => Ok(Chunk::from(result(&hub, &live, &end).to_string())),
         };
         Some((chunk, None))
     });
@@ -329,7 +358,8 @@ fn waited(hub: &Arc<Hub>, live: Arc<LiveRun>, cancels: bool) -> Response {
     response
 }
 
-fn result(end: &RunEnd) -> Value {
+/// Returns the result of a run that has ended, as clients that wait for it see it.
+pub(crate) fn result(hub: &Hub, live: &LiveRun, end: &RunEnd) -> Value {
     let failed =
         |error: &str, message: String| json!({ "__error__": { "error": error, "message": message } });
     if let Some(failure) = &end.failure {
@@ -339,12 +369,12 @@ fn result(end: &RunEnd) -> Value {
         None => json!({}),
         Some(Err(error)) => failed("ServerError", superstep_graph::error::chain(&error)),
         Some(Ok(values)) => {
-            let mut values = state::shown_values(values);
+            let mut values = state::shown_values(values).into();
+            hub.hide(&live.about.graph, &mut values);
             if !end.interrupts.is_empty() {
-                let interrupts = end.interrupts.iter().map(state::interrupt).collect();
-                values.insert("__interrupt__".to_owned(), interrupts);
+                values["__interrupt__"] = end.interrupts.iter().map(state::interrupt).collect();
             }
-            values.into()
+            values
         }
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! Start at [`Selection`].
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -16,6 +19,16 @@ const FIELDS: [&str; 8] =
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Option<Vec<String>>")]
 pub(super) struct Selection(Option<Vec<String>>);
+
+impl JsonSchema for Selection {
+    fn schema_name() -> Cow<'static, str> {
+        "Selection".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Option::<Vec<String>>::json_schema(generator)
+    }
+}
 
 impl TryFrom<Option<Vec<String>>> for Selection {
     type Error = String;

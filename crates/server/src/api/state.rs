@@ -6,6 +6,7 @@ use axum::{
     Json,
     extract::{Path, State},
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use superstep_graph::{CheckpointId, RunOptions, thread::AsNode};
@@ -25,7 +26,7 @@ use crate::{
 };
 
 /// An update of a thread's state.
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 pub(super) struct Update {
     #[serde(default)]
     values: Value,
@@ -36,14 +37,14 @@ pub(super) struct Update {
     checkpoint_id: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 pub(super) struct Named {
     checkpoint: Option<CheckpointRequest>,
     #[serde(default)]
     select: Selection,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, JsonSchema, Deserialize)]
 pub(super) struct HistorySearch {
     limit: Option<usize>,
     #[serde(default)]

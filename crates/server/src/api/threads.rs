@@ -8,12 +8,14 @@ use axum::{
     http::StatusCode,
     response::Response,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use superstep_graph::{RunOptions, ThreadId, checkpoint::Retention};
 
 use super::extract::{Body, DONE, IfExists, Page, SortOrder, or_empty, select};
 use crate::{
+    access::{Role, User},
     error::ApiError,
     rows::{
         table::contains,
@@ -23,7 +25,7 @@ use crate::{
     wire::{ids, time},
 };
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 pub(super) struct NewThread {
     thread_id: Option<String>,
     metadata: Option<Map<String, Value>>,
@@ -33,18 +35,20 @@ pub(super) struct NewThread {
     supersteps: Option<Vec<Superstep>>,
 }
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 struct Superstep {
     updates: Vec<super::state::Update>,
 }
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
+#[schemars(rename = "ThreadChanges")]
 pub(super) struct Changes {
     metadata: Option<Map<String, Value>>,
     ttl: Option<Value>,
 }
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
+#[schemars(rename = "ThreadSearch")]
 pub(super) struct Search {
     ids: Option<Vec<String>>,
     metadata: Option<Map<String, Value>>,
@@ -59,14 +63,14 @@ pub(super) struct Search {
     extract: Option<Value>,
 }
 
-#[derive(Deserialize)]
+#[derive(JsonSchema, Deserialize)]
 pub(super) struct Prune {
     thread_ids: Vec<String>,
     #[serde(default)]
     strategy: PruneStrategy,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, JsonSchema, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum PruneStrategy {
     #[default]
@@ -76,12 +80,12 @@ enum PruneStrategy {
 
 pub(super) async fn create(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Body(new): Body<NewThread>,
 ) -> Result<Json<Value>, ApiError> {
     refuse_ttl(new.ttl.as_ref())?;
     let id = new.thread_id.unwrap_or_else(ids::new_ordered);
-    ids::check_thread(&id)?;
-    let row = ThreadRow::new(id.clone(), or_empty(new.metadata), time::now_us());
+    let row = new_row(&hub, &user, id.clone(), or_empty(new.metadata)).await?;
     let supersteps = new.supersteps.unwrap_or_default();
     if !supersteps.is_empty() && row.graph().is_none() {
         return Err(ApiError::invalid(
@@ -90,8 +94,10 @@ pub(super) async fn create(
     }
     if let Some(existing) = hub.threads.add(&id, row.clone()).await? {
         return match new.if_exists {
-            IfExists::DoNothing => Ok(Json(to_wire(&hub, &existing).await?)),
-            IfExists::Raise => Err(ApiError::conflict(format!("thread `{id}` exists already"))),
+            IfExists::DoNothing if user.owns(existing.owner.as_ref()) => {
+                Ok(Json(to_wire(&hub, &existing).await?))
+            }
+            _ => Err(ApiError::conflict(format!("thread `{id}` exists already"))),
         };
     }
     let updates = supersteps.into_iter().flat_map(|superstep| superstep.updates);
@@ -103,6 +109,23 @@ pub(super) async fn create(
         }
     }
     Ok(Json(to_wire(&hub, &hub.thread_row(&id)?).await?))
+}
+
+/// Returns the row of a thread that a user creates.
+///
+/// # Errors
+/// 409 for a thread that began elsewhere, and belongs to no user; 422 for an id that no thread can have.
+pub(super) async fn new_row(
+    hub: &Hub,
+    user: &User,
+    id: String,
+    metadata: Map<String, Value>,
+) -> Result<ThreadRow, ApiError> {
+    ids::check_thread(&id)?;
+    if user.role < Role::Admin && !hub.threads.has(&id) && hub.head(&id).await?.is_some() {
+        return Err(ApiError::conflict(format!("thread `{id}` exists already")));
+    }
+    Ok(ThreadRow { owner: user.owner(), ..ThreadRow::new(id, metadata, time::now_us()) })
 }
 
 pub(super) async fn read(
@@ -153,12 +176,13 @@ pub(super) async fn copy(
 
 pub(super) async fn search(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Body(search): Body<Search>,
 ) -> Result<Response, ApiError> {
     if search.extract.is_some() {
         return Err(ApiError::invalid("extract: extractions are not supported; use `select`"));
     }
-    let mut found = matching(&hub, &search).await?;
+    let mut found = matching(&hub, &user, &search).await?;
     let order = search.sort_order.unwrap_or_default();
     match search.sort_by.as_deref() {
         None | Some("created_at") => order.sort(&mut found, |row| (row.created_us, row.id.clone())),
@@ -184,18 +208,20 @@ pub(super) async fn search(
 
 pub(super) async fn count(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Body(search): Body<Search>,
 ) -> Result<Json<usize>, ApiError> {
-    Ok(Json(matching(&hub, &search).await?.len()))
+    Ok(Json(matching(&hub, &user, &search).await?.len()))
 }
 
 pub(super) async fn prune(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Body(prune): Body<Prune>,
 ) -> Result<Json<Value>, ApiError> {
     let mut pruned = 0;
     for id in prune.thread_ids {
-        let Some(row) = hub.threads.get(&id) else { continue };
+        let Some(row) = hub.threads.get(&id).filter(|row| user.owns(row.owner.as_ref())) else { continue };
         match prune.strategy {
             PruneStrategy::Delete => remove(&hub, &id).await?,
             PruneStrategy::KeepLatest if row.graph().is_none() => {}
@@ -241,11 +267,12 @@ fn status(hub: &Hub, row: &ThreadRow) -> ThreadStatus {
     if hub.is_busy(&row.id) { ThreadStatus::Busy } else { row.status }
 }
 
-async fn matching(hub: &Hub, search: &Search) -> Result<Vec<ThreadRow>, ApiError> {
+async fn matching(hub: &Hub, user: &User, search: &Search) -> Result<Vec<ThreadRow>, ApiError> {
     let wanted = search.metadata.clone().unwrap_or_default();
     let excluded = excluded(search.exclude_metadata.as_ref())?;
     let fits = |row: &ThreadRow| {
-        search.ids.as_ref().is_none_or(|ids| ids.contains(&row.id))
+        user.owns(row.owner.as_ref())
+            && search.ids.as_ref().is_none_or(|ids| ids.contains(&row.id))
             && contains(&row.metadata, &wanted)
             && !excluded.iter().any(|excluded| contains(&row.metadata, excluded))
     };

@@ -2,6 +2,8 @@
 //!
 //! Start at [`RunEvent`].
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use superstep_graph::{
@@ -186,6 +188,27 @@ impl RunEvent {
         })
     }
 
+    /// Removes the channels that clients do not see, also those of subgraphs.
+    pub(crate) fn hide(&mut self, shown: &BTreeSet<String>) {
+        match &mut self.kind {
+            Kind::Values { values }
+            | Kind::Checkpoint { values, .. }
+            | Kind::Standing { values, .. }
+            | Kind::Paused { values, .. } => {
+                values.retain(|channel, _| shown.contains(channel));
+            }
+            Kind::Update { writes: channels, .. }
+            | Kind::TaskStart { input: channels, .. }
+            | Kind::TaskEnd { update: channels, .. } => retain(channels, shown),
+            Kind::Started { .. }
+            | Kind::Answered { .. }
+            | Kind::Custom { .. }
+            | Kind::Message(_)
+            | Kind::Interrupt(_)
+            | Kind::Failed { .. } => {}
+        }
+    }
+
     /// Returns roughly how many bytes it takes in memory.
     pub(crate) fn size(&self) -> usize {
         let data = match &self.kind {
@@ -202,6 +225,16 @@ impl RunEvent {
             Kind::Started { .. } => 0,
         };
         data + 200
+    }
+}
+
+/// Removes the channels of a state or an update that clients do not see.
+pub(crate) fn retain(channels: &mut Value, shown: &BTreeSet<String>) {
+    match channels {
+        Value::Object(channels) => channels.retain(|channel, _| shown.contains(channel)),
+        // Several updates of one task.
+        Value::Array(all) => all.iter_mut().for_each(|channels| retain(channels, shown)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

@@ -5,12 +5,18 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::wire::time;
+use crate::{
+    access::{Role, User},
+    wire::time,
+};
 
 /// A graph with a configuration of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct AssistantRow {
     pub(crate) id: String,
+    /// The user who owns it; `None` if it is for everyone.
+    #[serde(default)]
+    pub(crate) owner: Option<String>,
     pub(crate) created_us: i64,
     pub(crate) updated_us: i64,
     /// The versions, oldest first; never empty.
@@ -34,7 +40,17 @@ pub(crate) struct AssistantVersion {
 impl AssistantRow {
     pub(crate) fn new(id: String, version: AssistantVersion) -> Self {
         let created_us = version.created_us;
-        Self { id, created_us, updated_us: created_us, versions: vec![version], current: 0 }
+        Self { id, owner: None, created_us, updated_us: created_us, versions: vec![version], current: 0 }
+    }
+
+    /// Returns the owner of what a user creates: assistants of administrators are for everyone.
+    pub(crate) fn owner_of(user: &User) -> Option<String> {
+        user.owner().filter(|_| user.role < Role::Admin)
+    }
+
+    /// Returns whether a user finds it.
+    pub(crate) fn is_visible(&self, user: &User) -> bool {
+        self.owner.is_none() || user.owns(self.owner.as_ref())
     }
 
     /// Returns the version in use.

@@ -2,6 +2,7 @@
 //!
 //! Start at [`RunRow`].
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -79,6 +80,9 @@ pub(crate) struct Plan {
     pub(crate) after_ms: u64,
     /// `true` if its thread is deleted at its end.
     pub(crate) temporary: bool,
+    /// The address to which its end is sent.
+    #[serde(default)]
+    pub(crate) webhook: Option<String>,
 }
 
 /// A command for a thread.
@@ -96,7 +100,7 @@ pub(crate) struct CommandPlan {
 }
 
 /// The time at which supersteps are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DurabilityPlan {
     Sync,
@@ -106,7 +110,7 @@ pub(crate) enum DurabilityPlan {
 }
 
 /// The treatment of a run on a thread that has one already.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Strategy {
     #[default]
@@ -141,7 +145,7 @@ impl RunRow {
                 "stream_mode": self.plan.stream_modes,
                 "interrupt_before": self.plan.break_before,
                 "interrupt_after": self.plan.break_after,
-                "webhook": null,
+                "webhook": self.plan.webhook,
                 "temporary": self.plan.temporary,
                 "subgraphs": self.plan.subgraphs,
                 "resumable": self.plan.resumable,

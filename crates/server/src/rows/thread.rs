@@ -2,6 +2,7 @@
 //!
 //! Start at [`ThreadRow`].
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -9,6 +10,9 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ThreadRow {
     pub(crate) id: String,
+    /// The user who owns it; `None` on a server without users.
+    #[serde(default)]
+    pub(crate) owner: Option<String>,
     /// UTC microseconds, as all times of rows.
     pub(crate) created_us: i64,
     pub(crate) updated_us: i64,
@@ -27,7 +31,7 @@ pub(crate) struct ThreadRow {
 }
 
 /// The status of a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ThreadStatus {
     Idle,
@@ -48,6 +52,7 @@ impl ThreadRow {
     pub(crate) fn new(id: String, metadata: Map<String, Value>, now_us: i64) -> Self {
         Self {
             id,
+            owner: None,
             created_us: now_us,
             updated_us: now_us,
             state_us: None,

@@ -8,7 +8,7 @@ mod thread_log;
 mod threads;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -29,6 +29,7 @@ use crate::{
     error::{ApiError, ServerError},
     events::event::RunEvent,
     limits::Limits,
+    metrics::Metrics,
     rows::{
         assistant::{AssistantRow, AssistantVersion},
         run::RunRow,
@@ -58,6 +59,13 @@ pub(crate) struct Hub {
     pub(crate) defaults: RunOptions,
     pub(crate) options: Option<Arc<Options>>,
     pub(crate) admit: Option<Arc<Admit>>,
+    /// `true` if requests that write are refused.
+    pub(crate) read_only: bool,
+    /// The channels that clients see, by graph; without an entry all of them.
+    pub(crate) shown: BTreeMap<String, BTreeSet<String>>,
+    pub(crate) metrics: Metrics,
+    #[cfg(feature = "webhooks")]
+    pub(crate) webhooks: crate::runs::webhook::Webhooks,
     pub(super) lanes: Mutex<Lanes>,
     /// The events of threads for clients of the thread protocol.
     pub(crate) thread_logs: ThreadLogs,
@@ -96,6 +104,7 @@ impl Hub {
         items: Option<Arc<dyn Store>>,
         rows: Arc<dyn Store>,
         limits: Limits,
+        #[cfg(feature = "webhooks")] webhooks: crate::runs::webhook::Webhooks,
     ) -> Result<Self, ServerError> {
         let with_storage = |(name, graph): (String, Arc<dyn JsonGraph>)| {
             (name, graph.with_checkpointer(checkpointer.clone()))
@@ -112,6 +121,11 @@ impl Hub {
             defaults: RunOptions::new(),
             options: None,
             admit: None,
+            read_only: false,
+            shown: BTreeMap::new(),
+            metrics: Metrics::new(),
+            #[cfg(feature = "webhooks")]
+            webhooks,
             lanes: Mutex::default(),
             begun: broadcast::Sender::new(BEGUN),
             drain: Drain::new(),
@@ -123,7 +137,10 @@ impl Hub {
     }
 
     /// Adds an event to the log of a run.
-    pub(super) fn log(&self, run: &LiveRun, event: RunEvent) {
+    pub(super) fn log(&self, run: &LiveRun, mut event: RunEvent) {
+        if let Some(shown) = self.shown.get(&run.about.graph) {
+            event.hide(shown);
+        }
         let number = self.events.fetch_add(1, Ordering::Relaxed);
         run.log.push(Entry { number, at_ms: time::now_us() / 1_000, event });
         if let Some(log) = self.thread_logs.get(&run.about.thread) {

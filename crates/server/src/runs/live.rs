@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     events::{modes::Modes, projection::About},
-    rows::thread::RunFailure,
+    rows::{run::RunStatus, thread::RunFailure},
     runs::log::RunLog,
     thread::projection::End,
 };
@@ -53,6 +53,16 @@ pub(crate) struct RunEnd {
 }
 
 impl RunEnd {
+    /// Returns the status of an ended run, as its row has it; `None` if it is left.
+    pub(crate) fn status(&self, run: &LiveRun) -> Option<RunStatus> {
+        match self {
+            Self { is_left: true, .. } => None,
+            Self { failure: Some(_), .. } => Some(RunStatus::Error),
+            _ if run.stopped().is_some() => Some(RunStatus::Interrupted),
+            _ => Some(RunStatus::Success),
+        }
+    }
+
     /// Returns the end of a run that is left to the next start of the server.
     pub(crate) fn left() -> Self {
         Self { is_left: true, ..Self::default() }

@@ -2,6 +2,7 @@
 //!
 //! Start at [`RunRequest`].
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use superstep_graph::erased::JsonGraph;
@@ -17,7 +18,7 @@ use crate::{
 };
 
 /// The body of a request for a run. Unknown fields are ignored.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Deserialize)]
 pub(crate) struct RunRequest {
     pub(crate) assistant_id: String,
     #[serde(default)]
@@ -65,7 +66,7 @@ pub(crate) struct RunRequest {
 }
 
 /// The treatment of a thread that does not exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum IfNotExists {
     Create,
@@ -73,7 +74,7 @@ pub(crate) enum IfNotExists {
 }
 
 /// The treatment of the run when its client hangs up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OnDisconnect {
     Cancel,
@@ -81,7 +82,7 @@ pub(crate) enum OnDisconnect {
 }
 
 /// The treatment of the thread of a stateless run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OnCompletion {
     Delete,
@@ -89,7 +90,7 @@ pub(crate) enum OnCompletion {
 }
 
 /// A checkpoint, as clients name it. Without an id it is the head.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Deserialize)]
 pub(crate) struct CheckpointRequest {
     #[serde(default)]
     pub(crate) checkpoint_id: Option<String>,
@@ -97,7 +98,7 @@ pub(crate) struct CheckpointRequest {
     pub(crate) checkpoint_ns: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Deserialize)]
 struct Config {
     #[serde(default)]
     tags: Option<Vec<String>>,
@@ -107,7 +108,7 @@ struct Config {
     configurable: Option<Map<String, Value>>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Deserialize)]
 struct CommandRequest {
     #[serde(default)]
     update: Value,
@@ -118,7 +119,7 @@ struct CommandRequest {
     goto: Option<Goto>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Deserialize)]
 #[serde(untagged)]
 enum Goto {
     Name(String),
@@ -131,7 +132,7 @@ enum Goto {
 }
 
 /// Names of nodes, or `*` for all.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Deserialize)]
 #[serde(untagged)]
 enum Names {
     One(String),
@@ -168,9 +169,6 @@ impl RunRequest {
     /// # Errors
     /// 422 for an input that does not fit, or a field that is not valid or not supported.
     pub(crate) fn plan(self, graph: &dyn JsonGraph, assistant: &AssistantVersion) -> Result<Plan, ApiError> {
-        if self.webhook.is_some() {
-            return Err(ApiError::invalid("webhook: webhooks are not supported"));
-        }
         let modes = Modes::read(&self.stream_mode)?;
         let checkpoint = match (&self.checkpoint, &self.checkpoint_id) {
             (Some(checkpoint), _) if checkpoint.checkpoint_id.is_some() => checkpoint.number()?,
@@ -232,6 +230,7 @@ impl RunRequest {
             )]
             after_ms: (after * 1_000.0) as u64,
             temporary: false,
+            webhook: self.webhook,
         })
     }
 }

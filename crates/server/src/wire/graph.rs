@@ -1,10 +1,14 @@
 //! The shape of a graph.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use superstep_graph::{
     drawing::{ArrowKind, Drawing, DrawnKind, DrawnNode},
     erased::JsonGraph,
 };
+
+use crate::events::event::retain;
 
 /// Returns the nodes and edges of a graph; with `expanded`, the nodes of subgraphs in place of them.
 pub(crate) fn drawing(graph: &dyn JsonGraph, expanded: bool) -> Value {
@@ -19,12 +23,19 @@ pub(crate) fn drawing(graph: &dyn JsonGraph, expanded: bool) -> Value {
 }
 
 /// Returns the JSON Schemas of a graph with this name on the server.
-pub(crate) fn schemas(name: &str, graph: &dyn JsonGraph) -> Value {
+pub(crate) fn schemas(name: &str, graph: &dyn JsonGraph, shown: Option<&BTreeSet<String>>) -> Value {
+    let mut output = object_schema(graph.output_schema());
+    if let Some(shown) = shown {
+        retain(&mut output["properties"], shown);
+        if let Some(required) = output.get_mut("required").and_then(Value::as_array_mut) {
+            required.retain(|name| name.as_str().is_some_and(|name| shown.contains(name)));
+        }
+    }
     json!({
         "graph_id": name,
         "input_schema": object_schema(graph.input_schema()),
-        "output_schema": object_schema(graph.output_schema()),
-        "state_schema": object_schema(graph.output_schema()),
+        "output_schema": output,
+        "state_schema": output,
         "config_schema": {},
         "context_schema": null,
     })

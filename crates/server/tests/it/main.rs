@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
+mod a2a;
 mod additions;
 mod agui;
 mod assistants;
 mod clients;
 mod door;
 mod graphs;
+mod hidden;
 mod protocol;
 mod runs;
 mod state;
@@ -16,3 +18,6 @@ mod streams;
 mod support;
 mod survival;
 mod threads;
+mod users;
+#[cfg(feature = "webhooks")]
+mod webhooks;

@@ -10,6 +10,7 @@ use superstep_graph::{CheckpointId, RunError, RunOptions, erased::JsonSnapshot};
 
 use super::super::runs::new_run;
 use crate::{
+    access::User,
     error::ApiError,
     events::modes::Modes,
     rows::{
@@ -122,11 +123,20 @@ pub(super) fn reply(id: u64, result: Result<Value, Refusal>) -> Value {
 ///
 /// # Errors
 /// The refusal, of which nothing was done.
-pub(super) async fn execute(hub: &Arc<Hub>, thread: &str, command: Command) -> Result<Value, Refusal> {
+pub(super) async fn execute(
+    hub: &Arc<Hub>,
+    user: &User,
+    thread: &str,
+    command: Command,
+) -> Result<Value, Refusal> {
     let Command { method, params, .. } = command;
+    // Another user may have created the thread since a connection was opened.
+    if hub.threads.get(thread).is_some_and(|row| !user.owns(row.owner.as_ref())) {
+        return Err(ApiError::not_found("thread", thread).into());
+    }
     let result = match &*method {
-        "run.start" => start(hub, thread, read(params)?).await,
-        "input.respond" => respond(hub, thread, read(params)?).await,
+        "run.start" => start(hub, user, thread, read(params)?).await,
+        "input.respond" => respond(hub, user, thread, read(params)?).await,
         "agent.getTree" => tree(hub, thread, read(params)?),
         "state.get" => get_state(hub, thread, read(params)?).await,
         "subscription.subscribe" | "subscription.unsubscribe" => Err(Refusal::new(
@@ -179,7 +189,7 @@ struct Start {
     durability: Value,
 }
 
-async fn start(hub: &Arc<Hub>, thread: &str, params: Start) -> Result<Value, Refusal> {
+async fn start(hub: &Arc<Hub>, user: &User, thread: &str, params: Start) -> Result<Value, Refusal> {
     let log = hub.thread_log(thread).await?;
     let _ordered = log.commands.lock().await;
     let checkpoint = params.config["configurable"]["checkpoint_id"].as_str().filter(|id| !id.is_empty());
@@ -208,7 +218,7 @@ async fn start(hub: &Arc<Hub>, thread: &str, params: Start) -> Result<Value, Ref
     if !params.durability.is_null() {
         request["durability"] = params.durability;
     }
-    Ok(json!({ "run_id": run(hub, thread, request, params.metadata).await? }))
+    Ok(json!({ "run_id": run(hub, user, thread, request, params.metadata).await? }))
 }
 
 /// The parameters of `input.respond`.
@@ -236,7 +246,7 @@ struct Answer {
     response: Value,
 }
 
-async fn respond(hub: &Arc<Hub>, thread: &str, params: Respond) -> Result<Value, Refusal> {
+async fn respond(hub: &Arc<Hub>, user: &User, thread: &str, params: Respond) -> Result<Value, Refusal> {
     let answers: Vec<Answer> = params.responses.into_iter().chain(params.single).collect();
     if answers.is_empty() {
         return Err(Refusal::invalid("expected `interrupt_id` and `response`, or `responses`"));
@@ -257,7 +267,7 @@ async fn respond(hub: &Arc<Hub>, thread: &str, params: Respond) -> Result<Value,
     let assistant = row.metadata.get("assistant_id").and_then(Value::as_str).or(row.graph());
     let mut request = request(assistant.unwrap_or_default(), params.config, params.metadata.as_ref());
     request["command"] = json!({ "resume": resume, "update": params.update, "goto": params.goto });
-    run(hub, thread, request, None).await?;
+    run(hub, user, thread, request, None).await?;
     Ok(json!({}))
 }
 
@@ -338,11 +348,12 @@ fn request(assistant: &str, config: Value, metadata: Option<&Map<String, Value>>
 /// Queues a run on a thread, which is created if it does not exist. Returns the id of the run.
 async fn run(
     hub: &Arc<Hub>,
+    user: &User,
     thread: &str,
     request: Value,
     metadata: Option<Map<String, Value>>,
 ) -> Result<String, Refusal> {
-    let new = new_run(hub, read::<RunRequest>(request)?)?;
+    let new = new_run(hub, user, read::<RunRequest>(request)?)?;
     let row = match hub.threads.get(thread) {
         Some(row) => row,
         None => {
@@ -350,6 +361,7 @@ async fn run(
             metadata.insert("graph_id".to_owned(), new.graph.as_str().into());
             metadata.insert("assistant_id".to_owned(), new.assistant.as_str().into());
             let row = ThreadRow::new(thread.to_owned(), metadata, time::now_us());
+            let row = ThreadRow { owner: user.owner(), ..row };
             hub.threads.add(thread, row.clone()).await?.unwrap_or(row)
         }
     };

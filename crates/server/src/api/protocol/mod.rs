@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use self::commands::Command;
 use super::streams::events;
 use crate::{
+    access::User,
     error::ApiError,
     events::sse::HEARTBEAT,
     runs::hub::Hub,
@@ -37,6 +38,7 @@ use crate::{
 /// Executes a command, and replies with its result or with its refusal, both with the status 200.
 pub(super) async fn command(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Path(thread): Path<String>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
@@ -46,7 +48,7 @@ pub(super) async fn command(
         Err(refusal) => return Ok((StatusCode::BAD_REQUEST, Json(refusal.reply(None))).into_response()),
     };
     let id = command.id;
-    Ok(Json(commands::reply(id, commands::execute(&hub, &thread, command).await)).into_response())
+    Ok(Json(commands::reply(id, commands::execute(&hub, &user, &thread, command).await)).into_response())
 }
 
 /// Streams the events of a thread, those of runs to come too. The thread need not exist yet.
@@ -83,13 +85,14 @@ pub(super) async fn follow(
 /// Opens a connection for commands and events.
 pub(super) async fn connect(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Path(thread): Path<String>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade = upgrade.map_err(|refused| ApiError::new(refused.status(), refused.body_text()))?;
     let upgrade = upgrade.max_message_size(hub.limits.body).max_frame_size(hub.limits.body);
     Ok(upgrade.on_upgrade(async move |socket| match Follower::new(&hub, &thread, None).await {
-        Ok(follower) => socket::Connection::new(hub, thread, follower, socket).serve().await,
+        Ok(follower) => socket::Connection::new(hub, user, thread, follower, socket).serve().await,
         Err(error) => socket::close(socket, closing(&error)).await,
     }))
 }

@@ -12,6 +12,7 @@ use super::{
     commands::{self, Code, Command, Refusal},
 };
 use crate::{
+    access::User,
     runs::hub::Hub,
     thread::{
         filter::Filter,
@@ -32,6 +33,7 @@ const BURST: Duration = Duration::from_millis(10);
 /// A connection of one client.
 pub(super) struct Connection {
     hub: Arc<Hub>,
+    user: User,
     thread: String,
     /// Reads for all subscriptions but the new ones, which receive what comes before its position in a replay.
     follower: Follower,
@@ -52,8 +54,14 @@ struct Subscription {
 struct Closed;
 
 impl Connection {
-    pub(super) fn new(hub: Arc<Hub>, thread: String, follower: Follower, socket: WebSocket) -> Self {
-        Self { hub, thread, follower, subscriptions: Vec::new(), subscribed: 0, socket }
+    pub(super) fn new(
+        hub: Arc<Hub>,
+        user: User,
+        thread: String,
+        follower: Follower,
+        socket: WebSocket,
+    ) -> Self {
+        Self { hub, user, thread, follower, subscriptions: Vec::new(), subscribed: 0, socket }
     }
 
     /// Serves until one side closes.
@@ -132,7 +140,7 @@ impl Connection {
         let result = match &*command.method {
             "subscription.subscribe" => self.subscribe(&command.params),
             "subscription.unsubscribe" => self.unsubscribe(&command.params),
-            _ => commands::execute(&self.hub, &self.thread, command).await,
+            _ => commands::execute(&self.hub, &self.user, &self.thread, command).await,
         };
         self.send(commands::reply(id, result).to_string()).await
     }

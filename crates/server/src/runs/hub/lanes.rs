@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::Instant;
+
 use crate::{
     error::{ApiError, ServerError},
     events::{modes::Modes, projection::About},
@@ -198,7 +200,15 @@ impl Hub {
     async fn run_one(self: &Arc<Self>, live: &Arc<LiveRun>) {
         let mut stored = live.stored.subscribe();
         let is_stored = stored.wait_for(Option::is_some).await.is_ok_and(|stored| *stored == Some(true));
+        let begin = Instant::now();
+        #[cfg(feature = "webhooks")]
+        let row = self.row_with_webhook(live);
         let end = if is_stored { self.execute(live).await } else { RunEnd::default() };
+        if let Some(status) = end.status(live).filter(|_| is_stored) {
+            self.metrics.ended(&live.about.graph, status.as_str(), begin.elapsed());
+        }
+        #[cfg(feature = "webhooks")]
+        self.send_end(live, row, &end);
         // Rows are final now. First the log, so that who waits for the end finds it whole.
         live.log.end();
         if let Some(log) = self.thread_logs.get(&live.about.thread) {
@@ -233,6 +243,13 @@ impl Hub {
     /// Returns the runs of a thread that are queued or under way, or whose logs are retained, by age.
     pub(crate) fn live_of(&self, thread: &str) -> Vec<Arc<LiveRun>> {
         self.lanes().live.values().filter(|live| live.about.thread == thread).cloned().collect()
+    }
+
+    /// Returns how many runs wait for their turn, and how many are under way.
+    pub(crate) fn queued_and_running(&self) -> (usize, usize) {
+        let lanes = self.lanes();
+        let queued = lanes.lanes.values().map(|lane| lane.waiting.len()).sum();
+        (queued, lanes.lanes.values().filter(|lane| lane.active.is_some()).count())
     }
 
     /// Returns whether a run of the thread is under way or waits.

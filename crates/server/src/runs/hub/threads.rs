@@ -9,10 +9,14 @@ use superstep_graph::{
 
 use crate::{
     error::ApiError,
+    events::event::retain,
     rows::{table::contains, thread::ThreadRow},
-    runs::hub::Hub,
+    runs::hub::{Hub, run_key},
     wire::state,
 };
+
+/// The metadata of all runs.
+const IDS: [&str; 5] = ["graph_id", "assistant_id", "run_id", "thread_id", "run_attempt"];
 
 /// The number of checkpoints that are read at once.
 const PAGE: usize = 32;
@@ -45,7 +49,12 @@ impl Hub {
             return Ok(Value::Null);
         }
         let snapshot = self.thread(row, RunOptions::new())?.state().await?;
-        Ok(if snapshot.checkpoint.is_none() { Value::Null } else { state::values(&snapshot)? })
+        if snapshot.checkpoint.is_none() {
+            return Ok(Value::Null);
+        }
+        let mut values = state::values(&snapshot)?;
+        self.hide(row.graph().unwrap_or_default(), &mut values);
+        Ok(values)
     }
 
     /// Returns the states of a thread, newest first, of all branches.
@@ -88,7 +97,32 @@ impl Hub {
     async fn shown(&self, row: &ThreadRow, snapshot: &JsonSnapshot) -> Result<Value, ApiError> {
         let Some(meta) = &snapshot.checkpoint else { return Ok(state::empty()) };
         let metadata = self.run_metadata(&row.id, meta).await?;
-        Ok(state::state(&row.id, snapshot, metadata)?)
+        let graph = row.graph().unwrap_or_default();
+        let metadata =
+            if self.shown.contains_key(graph) { self.own_metadata(&row.id, metadata) } else { metadata };
+        let mut state = state::state(&row.id, snapshot, metadata)?;
+        self.hide(graph, &mut state["values"]);
+        for task in state["tasks"].as_array_mut().into_iter().flatten() {
+            self.hide(graph, &mut task["result"]);
+        }
+        Ok(state)
+    }
+
+    /// Removes the channels of a graph that clients do not see.
+    pub(crate) fn hide(&self, graph: &str, channels: &mut Value) {
+        if let Some(shown) = self.shown.get(graph) {
+            retain(channels, shown);
+        }
+    }
+
+    /// Returns the part of a checkpoint's metadata that the client of its run set, or may know.
+    fn own_metadata(&self, thread: &str, mut metadata: Map<String, Value>) -> Map<String, Value> {
+        let run = metadata.get("run_id").and_then(Value::as_str).map(str::to_owned);
+        metadata.retain(|name, _| IDS.contains(&&**name));
+        let row = run.and_then(|run| self.runs.get(&run_key(thread, &run)));
+        // The values of the client, even if the server has replaced them.
+        metadata.extend(row.map(|row| row.plan.metadata).unwrap_or_default());
+        metadata
     }
 
     /// Returns the metadata of the run that made a checkpoint, which its first checkpoint has.

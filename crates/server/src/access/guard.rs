@@ -1,0 +1,111 @@
+//! The check of roles, and of the ids in the path of a request, before every endpoint.
+//!
+//! Endpoints check the ids in the bodies of their requests themselves: they take a [`User`] and filter by
+//! [`User::owns`](crate::access::User::owns).
+//!
+//! Start at [`guard`].
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State},
+    http::{Method, StatusCode, header, request::Parts},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+
+use crate::{
+    access::{Role, User},
+    error::ApiError,
+    runs::hub::Hub,
+};
+
+/// The endpoints that read although their method is `POST`. Each other one writes.
+const READS: [&str; 12] = [
+    "/assistants/search",
+    "/assistants/count",
+    "/assistants/{assistant}/versions",
+    "/threads/search",
+    "/threads/count",
+    "/threads/{thread}/state/checkpoint",
+    "/threads/{thread}/history",
+    "/threads/{thread}/stream/events",
+    "/runs/crons/search",
+    "/runs/crons/count",
+    "/store/items/search",
+    "/store/namespaces",
+];
+
+/// The endpoints that need no user, if the door lets requests pass without one.
+const PUBLIC: [&str; 2] = ["/ok", "/metrics"];
+
+/// Lets a request pass whose user may do this, and owns what its path names.
+pub(crate) async fn guard(
+    State(hub): State<Arc<Hub>>,
+    path: MatchedPath,
+    ids: RawPathParams,
+    request: Request,
+    next: Next,
+) -> Response {
+    let checked = match request.extensions().get() {
+        Some(user) => check(&hub, user, path.as_str(), &ids, &request),
+        None if PUBLIC.contains(&path.as_str()) => Ok(()),
+        None => Err(no_user()),
+    };
+    match checked {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+fn check(hub: &Hub, user: &User, path: &str, ids: &RawPathParams, request: &Request) -> Result<(), ApiError> {
+    let forbidden = |detail| Err(ApiError::new(StatusCode::FORBIDDEN, detail));
+    if writes(path, request) {
+        if hub.read_only {
+            return forbidden("this server is read-only");
+        }
+        if user.role < Role::Write {
+            return forbidden("your key reads only");
+        }
+    }
+    for (name, id) in ids {
+        let exists = match name {
+            "thread" => hub.threads.get(id).is_none_or(|row| user.owns(row.owner.as_ref())),
+            "run" => hub.live(id).is_none_or(|live| {
+                hub.threads.get(&live.about.thread).is_none_or(|row| user.owns(row.owner.as_ref()))
+            }),
+            "assistant" => hub.assistant(id).is_none_or(|row| row.is_visible(user)),
+            // Names of graphs, checkpoints and subgraphs are in something that is checked, or for everyone.
+            _ => true,
+        };
+        if !exists {
+            return Err(ApiError::not_found(name, id));
+        }
+    }
+    Ok(())
+}
+
+fn no_user() -> ApiError {
+    ApiError::new(StatusCode::UNAUTHORIZED, "this endpoint needs a user")
+}
+
+fn writes(path: &str, request: &Request) -> bool {
+    let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
+    if !is_get {
+        return !READS.contains(&path);
+    }
+    let query = request.uri().query().unwrap_or_default();
+    let cancels = url::form_urlencoded::parse(query.as_bytes()).any(|(name, value)| {
+        name == "cancel_on_disconnect" && !["", "0", "false", "False"].contains(&&*value)
+    });
+    // A socket carries commands.
+    cancels || request.headers().contains_key(header::UPGRADE)
+}
+
+impl<S: Sync> FromRequestParts<S> for User {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
+        parts.extensions.get().cloned().ok_or_else(|| no_user().into_response())
+    }
+}
