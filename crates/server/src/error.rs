@@ -91,6 +91,11 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, format!("{what} `{id}` not found"))
     }
 
+    /// The server stops, and what the client wants is there after its next start.
+    pub(crate) fn stopping() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the server stops; try again")
+    }
+
     pub(crate) fn conflict(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, detail)
     }
@@ -135,6 +140,12 @@ impl From<RunError> for ApiError {
             }
             error => Self::impossible(chain(&error)),
         }
+    }
+}
+
+impl From<ServerError> for ApiError {
+    fn from(error: ServerError) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, chain(&error))
     }
 }
 

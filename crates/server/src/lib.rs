@@ -12,8 +12,10 @@ mod limits;
 mod rows;
 mod runs;
 mod server;
+mod signal;
 mod wire;
 
 pub use error::ServerError;
 pub use limits::Limits;
 pub use server::Server;
+pub use signal::stop_signal;

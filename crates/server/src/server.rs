@@ -193,7 +193,7 @@ impl Server {
         let mut hub = Hub::open(graphs, checkpointer, items, rows, limits).await?;
         (hub.defaults, hub.options, hub.admit) = (defaults, options, admit);
         let hub = Arc::new(hub);
-        hub.recover()?;
+        hub.recover().await?;
         Ok((hub.clone(), door.before(api::routes(hub))))
     }
 }

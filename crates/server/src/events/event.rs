@@ -2,7 +2,7 @@
 //!
 //! Start at [`RunEvent`].
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use superstep_graph::{
     CheckpointId, Interrupt,
@@ -10,15 +10,17 @@ use superstep_graph::{
 };
 
 /// An event of a run, of its graph or of a graph that it called.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunEvent {
     /// The path to the graph; empty for the graph of the run.
+    #[serde(deserialize_with = "read_path")]
     pub(crate) path: SubgraphPath,
     pub(crate) kind: Kind,
 }
 
 /// The kind of an event, with its data.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", content = "data")]
 pub(crate) enum Kind {
     /// The run starts, at this checkpoint if the thread has one.
     Started { head: Option<CheckpointId> },
@@ -45,7 +47,7 @@ pub(crate) enum Kind {
 }
 
 /// A message or a piece of one.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MessagePart {
     pub(crate) step: i64,
     pub(crate) node: String,
@@ -58,7 +60,7 @@ pub(crate) struct MessagePart {
 }
 
 /// The part of a message in an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PartKind {
     /// The next piece.
@@ -70,7 +72,7 @@ pub(crate) enum PartKind {
 }
 
 /// A task in an event.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TaskInfo {
     pub(crate) step: i64,
     pub(crate) node: String,
@@ -138,7 +140,7 @@ impl RunEvent {
         let mut path = SubgraphPath::default();
         let mut event = GraphEvent::deserialize(json)?;
         if let GraphEvent::Subgraph { namespace, event: inner } = event {
-            path = SubgraphPath(namespace.split('/').map(Segment::parse).collect());
+            path = path_of(&namespace);
             event = GraphEvent::deserialize(inner)?;
         }
         let kind = match event {
@@ -198,6 +200,16 @@ impl RunEvent {
         };
         data + 200
     }
+}
+
+/// Parses the text of a path that is not that of the root.
+fn path_of(text: &str) -> SubgraphPath {
+    SubgraphPath(text.split('/').map(Segment::parse).collect())
+}
+
+fn read_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SubgraphPath, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Ok(if text.is_empty() { SubgraphPath::default() } else { path_of(&text) })
 }
 
 fn of_map(map: &Map<String, Value>) -> usize {

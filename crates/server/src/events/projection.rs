@@ -49,6 +49,8 @@ pub(crate) struct RunsProjection {
     modes: Modes,
     subgraphs: bool,
     about: About,
+    /// The number of starts so far: more than one if the server was stopped or killed during the run.
+    attempt: u32,
     /// The newest checkpoint of each graph by namespace, which the ids of its tasks contain.
     checkpoints: BTreeMap<String, CheckpointId>,
     /// The messages that come in pieces, by id, so far.
@@ -57,7 +59,7 @@ pub(crate) struct RunsProjection {
 
 impl RunsProjection {
     pub(crate) fn new(modes: Modes, subgraphs: bool, about: About) -> Self {
-        Self { modes, subgraphs, about, checkpoints: BTreeMap::new(), partial: BTreeMap::new() }
+        Self { modes, subgraphs, about, attempt: 0, checkpoints: BTreeMap::new(), partial: BTreeMap::new() }
     }
 
     /// Translates the next event: to no frame, or to several in order.
@@ -83,7 +85,8 @@ impl RunsProjection {
                 if let Some(head) = head {
                     self.checkpoints.insert(String::new(), *head);
                 }
-                vec![Frame::new("metadata", json!({ "run_id": self.about.run, "attempt": 1 }))]
+                self.attempt += 1;
+                vec![Frame::new("metadata", json!({ "run_id": self.about.run, "attempt": self.attempt }))]
             }
             Kind::Failed { name, message } => {
                 vec![Frame::new("error", json!({ "error": name, "message": message }))]

@@ -1,5 +1,8 @@
 pub(crate) mod hub;
+pub(crate) mod journal;
 mod lane;
 pub(crate) mod live;
 pub(crate) mod log;
+mod repeated;
 pub(crate) mod request;
+mod writer;

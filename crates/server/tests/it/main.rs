@@ -7,6 +7,7 @@ mod assistants;
 mod clients;
 mod door;
 mod graphs;
+mod kills;
 mod runs;
 mod state;
 mod store;
