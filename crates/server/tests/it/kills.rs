@@ -76,7 +76,8 @@ fn work(folder: &Path) -> CompiledGraph<Work> {
             async move {
                 let place = format!("{name}{}", work.round);
                 let mut file = OpenOptions::new().create(true).append(true).open(effects).unwrap();
-                writeln!(file, "{} {place}", work.id).unwrap();
+                // One write, so that lines of two nodes are not mixed.
+                file.write_all(format!("{} {place}\n", work.id).as_bytes()).unwrap();
                 cx.emit("at", json!(place));
                 // The pieces of two attempts differ, as those of a model do.
                 let attempt = std::process::id();
@@ -132,7 +133,8 @@ impl Process {
 
     /// Waits until it serves.
     async fn ready(&self) {
-        while tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
+        let caller = Caller::of(self.port);
+        while caller.try_send(Method::GET, "/ok", None, None).await.is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -174,6 +176,11 @@ struct Accepted {
 }
 
 impl Caller {
+    fn of(port: u16) -> Self {
+        let client = client_builder().unwrap().no_proxy().build().unwrap();
+        Self { url: format!("http://127.0.0.1:{port}"), client }
+    }
+
     /// Sends a request once. `None` if there is no answer, or the server stops.
     async fn try_send(
         &self,
@@ -333,8 +340,7 @@ async fn runs_survive<F: Future<Output = Process>>(
     let port = free.local_addr().unwrap().port();
     drop(free);
     let process = Process::start(folder, port);
-    let client = client_builder().unwrap().no_proxy().build().unwrap();
-    let caller = Caller { url: format!("http://127.0.0.1:{port}"), client };
+    let caller = Caller::of(port);
     let is_over = Arc::new(AtomicBool::new(false));
     let working = (0..clients).map(|nth| {
         let (caller, is_over) = (caller.clone(), is_over.clone());

@@ -207,7 +207,6 @@ impl Hub {
     }
 
     async fn store_new(&self, thread: &ThreadRow, row: &RunRow) -> Result<(), ApiError> {
-        self.runs.put(&run_key(&row.thread, &row.id), row.clone()).await?;
         let (graph, assistant) = (row.graph.as_str(), row.assistant.as_str());
         let metadata = &thread.metadata;
         if metadata.get("graph_id").is_none_or(|known| known != graph)
@@ -217,9 +216,10 @@ impl Hub {
                 thread.metadata.insert("graph_id".to_owned(), graph.into());
                 thread.metadata.insert("assistant_id".to_owned(), assistant.into());
             };
+            // Before the run is stored, whose thread has a graph then, whenever the server is killed.
             self.threads.change(&thread.id, change).await?;
         }
-        Ok(())
+        self.runs.put(&run_key(&row.thread, &row.id), row.clone()).await
     }
 
     async fn run_one(self: &Arc<Self>, live: &Arc<LiveRun>) {
