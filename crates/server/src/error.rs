@@ -59,8 +59,8 @@ pub enum ServerError {
         /// The reason.
         detail: String,
     },
-    /// The listener failed.
-    #[error("the listener failed")]
+    /// The listener has no address.
+    #[error("the listener has no address")]
     Listener {
         /// The cause.
         #[source]

@@ -9,6 +9,7 @@ mod door;
 mod error;
 mod events;
 mod limits;
+mod listener;
 mod rows;
 mod runs;
 mod server;

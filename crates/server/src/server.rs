@@ -17,6 +17,7 @@ use crate::{
     door::{Door, Token},
     error::ServerError,
     limits::Limits,
+    listener::serve,
     runs::hub::{Admit, Hub, Options},
 };
 
@@ -168,15 +169,12 @@ impl Server {
             return Err(ServerError::TokenNeeded { address });
         }
         let (hub, routes) = self.open().await?;
-        let draining = hub.clone();
-        let stopped = async move {
+        let stopped = async {
             stop.await;
-            draining.stop().await;
+            hub.stop().await;
         };
-        axum::serve(listener, routes)
-            .with_graceful_shutdown(stopped)
-            .await
-            .map_err(|source| ServerError::Listener { source })
+        serve(listener, routes, &hub.limits, stopped).await;
+        Ok(())
     }
 
     async fn open(self) -> Result<(Arc<Hub>, Router), ServerError> {

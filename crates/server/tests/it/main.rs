@@ -7,6 +7,7 @@ mod assistants;
 mod clients;
 mod door;
 mod graphs;
+mod hostile;
 mod kills;
 mod runs;
 mod state;
