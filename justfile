@@ -145,6 +145,18 @@ server-clients:
     sh crates/server/tests/clients/install.sh target/server-clients
     cargo test -p superstep-server --test server -- clients
 
+# Fifty clients of a server that is killed twenty times; the tests have twelve and four.
+server-kills seed="7" kills="20" clients="50":
+    SUPERSTEP_KILLS_SEED={{seed}} SUPERSTEP_KILLS={{kills}} SUPERSTEP_KILLS_CLIENTS={{clients}} cargo test -p superstep-server --test server -- kills::accepted --nocapture
+
+# Bodies of any shape for all endpoints of the server; the tests send 1,500.
+server-fuzz seed="1" requests="50000":
+    SUPERSTEP_SERVER_FUZZ_SEED={{seed}} SUPERSTEP_SERVER_FUZZ={{requests}} cargo test -p superstep-server --test server -- hostile::no_body --nocapture
+
+# The load that a server takes, beside the development server of LangGraph, which it installs from PyPI; takes some minutes.
+server-load:
+    sh crates/server/benches/load.sh target/langgraph-dev
+
 # A collector of OpenTelemetry with a page for traces, and a trace in it; installs Phoenix from PyPI the first time.
 traces:
     sh examples/telemetry.sh

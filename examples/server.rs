@@ -13,7 +13,7 @@ use std::error::Error;
 use serde_json::json;
 use superstep::{
     prelude::*,
-    server::Server,
+    server::{Server, stop_signal},
     sqlite::{SqliteCheckpointer, SqliteStore},
 };
 use tokio::net::TcpListener;
@@ -51,6 +51,5 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .rows(SqliteStore::open("server-rows.db")?);
     let listener = TcpListener::bind("127.0.0.1:2024").await?;
     eprintln!("serving on http://{}", listener.local_addr()?);
-    let stop = async { drop(tokio::signal::ctrl_c().await) };
-    Ok(server.serve_until(listener, stop).await?)
+    Ok(server.serve_until(listener, stop_signal()).await?)
 }

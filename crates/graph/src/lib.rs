@@ -117,7 +117,10 @@ pub mod thread {
         subgraph::SubgraphThread,
     };
     pub use crate::{
-        node::drain::Drain,
+        node::{
+            before_write::{BeforeWrite, PendingWrite},
+            drain::Drain,
+        },
         run::{external_update::AsNode, folded_states::StateMismatch},
     };
 }

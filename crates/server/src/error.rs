@@ -75,8 +75,8 @@ pub enum ServerError {
         /// The reason.
         detail: String,
     },
-    /// The listener failed.
-    #[error("the listener failed")]
+    /// The listener has no address.
+    #[error("the listener has no address")]
     Listener {
         /// The cause.
         #[source]
@@ -109,6 +109,11 @@ impl ApiError {
 
     pub(crate) fn not_found(what: &str, id: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, format!("{what} `{id}` not found"))
+    }
+
+    /// The server stops, and what the client wants is there after its next start.
+    pub(crate) fn stopping() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the server stops; try again")
     }
 
     pub(crate) fn conflict(detail: impl Into<String>) -> Self {
@@ -155,6 +160,12 @@ impl From<RunError> for ApiError {
             }
             error => Self::impossible(chain(&error)),
         }
+    }
+}
+
+impl From<ServerError> for ApiError {
+    fn from(error: ServerError) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, chain(&error))
     }
 }
 

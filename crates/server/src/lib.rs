@@ -10,10 +10,12 @@ mod door;
 mod error;
 mod events;
 mod limits;
+mod listener;
 mod metrics;
 mod rows;
 mod runs;
 mod server;
+mod signal;
 mod thread;
 mod wire;
 
@@ -26,3 +28,4 @@ pub use access::{
 pub use error::ServerError;
 pub use limits::Limits;
 pub use server::Server;
+pub use signal::stop_signal;

@@ -6,7 +6,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     future::pending,
-    net::SocketAddr,
     sync::Arc,
 };
 
@@ -24,6 +23,7 @@ use crate::{
     door::{Door, Token},
     error::ServerError,
     limits::Limits,
+    listener::serve,
     metrics,
     runs::hub::{Admit, Hub, Options},
 };
@@ -220,15 +220,12 @@ impl Server {
             return Err(ServerError::TokenNeeded { address });
         }
         let (hub, routes) = self.open().await?;
-        let draining = hub.clone();
-        let stopped = async move {
+        let stopped = async {
             stop.await;
-            draining.stop().await;
+            hub.stop().await;
         };
-        axum::serve(listener, routes.into_make_service_with_connect_info::<SocketAddr>())
-            .with_graceful_shutdown(stopped)
-            .await
-            .map_err(|source| ServerError::Listener { source })
+        serve(listener, routes, &hub.limits, stopped).await;
+        Ok(())
     }
 
     async fn open(self) -> Result<(Arc<Hub>, Router), ServerError> {
@@ -282,7 +279,7 @@ impl Server {
         (hub.defaults, hub.options, hub.admit, hub.read_only) = (defaults, options, admit, read_only);
         hub.shown = shown;
         let hub = Arc::new(hub);
-        hub.recover()?;
+        hub.recover().await?;
         let routes = door.before(api::routes(hub.clone()));
         let counted = middleware::from_fn_with_state(hub.clone(), metrics::count);
         Ok((hub, routes.layer(counted)))

@@ -3,6 +3,7 @@
 //! Start at [`cx::Cx`].
 
 pub(crate) mod barrier;
+pub(crate) mod before_write;
 pub(crate) mod cache;
 pub(crate) mod call_observer;
 pub(crate) mod command;

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Answers, CheckpointId, RunError, ThreadId,
-    node::{call_observer::CxObserver, drain::Drain},
+    node::{before_write::BeforeWrite, call_observer::CxObserver, drain::Drain},
 };
 
 /// Defines the options of a run as methods of a type whose function `with` changes a [`RunOptions`].
@@ -251,6 +251,7 @@ pub struct RunOptions {
     pub(crate) retry_failed_end: bool,
     pub(crate) metadata: Map<String, Value>,
     pub(crate) call_observer: Option<Arc<dyn CxObserver>>,
+    pub(crate) before_write: Option<Arc<BeforeWrite>>,
 }
 
 /// The treatment of a new input on a thread with pending tasks.
@@ -308,6 +309,14 @@ impl RunOptions {
     #[must_use = "the options take effect when something runs with them"]
     pub fn observe_calls(self, observer: Arc<dyn CxObserver>) -> Self {
         Self { call_observer: Some(observer), ..self }
+    }
+
+    /// Sets a function that runs before each write of results to the thread. The stream of the run then has the events of those results
+    /// when the function is called, and not only after the write: a log that the function completes has the events of everything
+    /// that the thread has. Graphs that nodes call have the same one.
+    #[must_use = "the options take effect when something runs with them"]
+    pub fn before_writes(self, prepare: Arc<BeforeWrite>) -> Self {
+        Self { before_write: Some(prepare), ..self }
     }
 
     /// Returns the options for another thread, or for none: without the start checkpoint, the id of the input, the decision about an
@@ -389,6 +398,7 @@ impl Default for RunOptions {
             retry_failed_end: false,
             metadata: Map::new(),
             call_observer: None,
+            before_write: None,
         }
     }
 }

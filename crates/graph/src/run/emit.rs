@@ -39,10 +39,13 @@ impl<S: State> Emitter<S> {
         }
     }
 
-    /// Delays events until [`release`](Self::release), so that only stored results are emitted.
+    /// Delays events until [`release`](Self::release), so that only stored results are emitted, unless a function before the writes
+    /// needs them.
     #[inline]
     pub(super) fn stage(&self) {
-        if let Some(events) = &self.events {
+        if let Some(events) = &self.events
+            && self.cx.scope.config.before_write.is_none()
+        {
             events.stage();
         }
     }

@@ -20,6 +20,7 @@ use superstep_state::{ChannelValue, RawJson, Snapshot, internal::UnknownChannels
 use crate::{
     CheckpointId, Checkpointer, Durability, RunError, RunOptions, State, ThreadId,
     compiled::{graph::Inner, owner::Mark},
+    node::before_write::{BeforeWrite, PendingWrite},
     run::{
         durability::{Queue, UnstoredSuperstep, UnstoredSupersteps, Write, Writes, store_records},
         since_snapshot::SinceSnapshot,
@@ -54,6 +55,7 @@ pub(crate) struct ThreadWriter {
     resumed: Map<String, Value>,
     /// See [`Checkpointer::keeps_values`].
     keeps_values: bool,
+    before_write: Option<Arc<BeforeWrite>>,
 }
 
 /// A state that makes a snapshot if one is due.
@@ -102,6 +104,7 @@ impl ThreadWriter {
             resumed: Map::new(),
             mark,
             keeps_values,
+            before_write: config.before_write.clone(),
         }
     }
 
@@ -265,6 +268,7 @@ impl ThreadWriter {
         let since_snapshot = new.snapshot.as_ref().map_or(self.since_snapshot, SinceSnapshot::taken);
         self.add_resumed(&mut new);
         let description = describe.then(|| described(after, &new));
+        self.prepare(Some(after)).await?;
         let mut stored = Vec::new();
         match &mut self.writes {
             Writes::Queued(queue) => {
@@ -336,6 +340,9 @@ impl ThreadWriter {
         &mut self,
         records: Vec<(u32, TaskRecord)>,
     ) -> Result<Vec<CheckpointMeta>, RunError> {
+        if !self.holds() {
+            self.prepare(None).await?;
+        }
         let mut stored = Vec::new();
         let checkpoint = self.at().expect("tasks run only after the input is committed");
         match &mut self.writes {
@@ -349,6 +356,12 @@ impl ThreadWriter {
             Writes::AtExit(held) => held.records.extend(records),
         }
         Ok(stored)
+    }
+
+    /// Does the work before a write, which creates a checkpoint or not.
+    async fn prepare(&self, checkpoint: Option<CheckpointId>) -> Result<(), RunError> {
+        let Some(prepare) = &self.before_write else { return Ok(()) };
+        Ok(prepare(PendingWrite { thread: self.thread.clone(), checkpoint }).await?)
     }
 
     /// Adds results of effects to the stored record of a task of the current checkpoint; `false` if that is not
@@ -404,6 +417,7 @@ impl ThreadWriter {
         else {
             let checkpoint = self.at().expect("tasks run only after the input is committed");
             let records = held.records.into_iter().collect();
+            self.prepare(None).await?;
             store_records(&*self.checkpointer, &self.thread, checkpoint, records).await?;
             return Ok(stored);
         };
@@ -416,6 +430,7 @@ impl ThreadWriter {
         self.add_resumed(&mut commit);
         let id = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
         stored.extend(describe.then(|| described(id, &commit)));
+        self.prepare(Some(id)).await?;
         self.checkpointer.commit(&self.thread, self.head, *commit).await?;
         self.head = Some(id);
         Ok(stored)

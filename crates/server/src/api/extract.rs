@@ -1,5 +1,7 @@
 //! Parts of requests and answers that several endpoints share.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     body::Bytes,
@@ -11,17 +13,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use crate::error::ApiError;
+use crate::{error::ApiError, runs::hub::Hub};
 
 /// The JSON body of a request, of any content type. No body is an empty object.
 pub(crate) struct Body<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned> FromRequest<Arc<Hub>> for Body<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let bytes = Bytes::from_request(request, state)
-            .await
+    async fn from_request(request: Request, hub: &Arc<Hub>) -> Result<Self, ApiError> {
+        let bytes = tokio::time::timeout(hub.limits.arrival, Bytes::from_request(request, hub)).await;
+        let late =
+            |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body of the request did not arrive in time");
+        let bytes = bytes
+            .map_err(late)?
             .map_err(|rejection: BytesRejection| ApiError::new(rejection.status(), rejection.body_text()))?;
         let json: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
         let mut reader = serde_json::Deserializer::from_slice(json);

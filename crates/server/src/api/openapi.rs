@@ -157,6 +157,23 @@ impl Document {
             .body::<state::HistorySearch>();
         self.add("get", "/threads/{thread}/stream", "Streams all runs of a thread", Events)
             .query(&["stream_mode", "stream_modes"]);
+        self.add(
+            "get",
+            "/threads/{thread}/storage",
+            "Returns the sizes of what is stored",
+            Object("Storage"),
+        );
+        const EVENTS: &str = "/threads/{thread}/stream/events";
+        self.add(
+            "post",
+            "/threads/{thread}/commands",
+            "Executes a command of the thread protocol",
+            Object("Reply"),
+        )
+        .body::<Value>();
+        self.add("post", EVENTS, "Streams the events of a thread by the thread protocol", Events)
+            .body::<Value>();
+        self.add("get", EVENTS, "Opens a WebSocket of the thread protocol", Events);
     }
 
     fn runs(&mut self) {

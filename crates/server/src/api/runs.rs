@@ -138,11 +138,11 @@ pub(super) async fn delete(
     State(hub): State<Arc<Hub>>,
     Path((thread, run)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    hub.run_row(&thread, &run)?;
+    let row = hub.run_row(&thread, &run)?;
     if let Some(live) = hub.stop_run(&run, Stop::Interrupt, "the run is deleted") {
         live.ended().await;
     }
-    hub.runs.delete(&run_key(&thread, &run)).await?;
+    hub.delete_run(&row).await?;
     Ok(DONE)
 }
 
@@ -155,6 +155,10 @@ pub(super) async fn join(
         return Ok(waited(&hub, live, query.flag("cancel_on_disconnect")?));
     }
     let row = hub.run_row(&thread, &run)?;
+    if row.status.is_open() {
+        // It continues after the next start, and has no result yet.
+        return Err(ApiError::stopping());
+    }
     let result = match row.failure {
         Some(failure) => json!({ "__error__": failure }),
         None => {

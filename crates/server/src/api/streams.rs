@@ -31,10 +31,16 @@ use crate::{
         live::{LiveRun, Stop},
         log::{Entry, LogReader, Read},
     },
+    wire::time,
 };
 
 /// The number of ids for one event, which is fewer frames.
 const FRAMES: u64 = 4_096;
+
+/// Returns the number that is greater than those of all frames of the event with this number, and of none after it.
+fn last_frame(event: u64) -> u64 {
+    event * FRAMES + FRAMES - 1
+}
 
 /// The part of a run that a stream has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,11 +114,11 @@ pub(super) async fn join(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let (modes, from) = (modes_of(&query)?, From::of_headers(&headers)?);
-    let live = hub.live(&run).filter(|live| live.about.thread == thread);
-    let Some(live) = live else {
-        hub.run_row(&thread, &run)?;
-        return Ok(respond(&thread, &run, stream::empty()));
+    let live = match hub.live(&run).filter(|live| live.about.thread == thread) {
+        Some(live) => Some(live),
+        None => hub.logged_run(&hub.run_row(&thread, &run)?).await?,
     };
+    let Some(live) = live else { return Ok(respond(&thread, &run, stream::empty())) };
     let hangup = query.flag("cancel_on_disconnect")?.then(|| Hangup::new(&hub, &live));
     Ok(of_run(&hub, live, modes, from, hangup))
 }
@@ -186,7 +192,7 @@ impl Follower {
         let after = match from {
             From::Begin => 0,
             From::After(number) => number,
-            From::Now => live.log.newest().map_or(0, |newest| newest * FRAMES + FRAMES - 1),
+            From::Now => live.log.newest().map_or(0, last_frame),
         };
         let mut ready = VecDeque::new();
         let is_over = after > 0 && !live.log.has_all_after(after / FRAMES);
@@ -259,7 +265,8 @@ pub(super) async fn follow_thread(
     let from = From::of_headers(&headers)?;
     let begun = hub.begun.subscribe();
     // What was queued between the two is in both.
-    let waiting: VecDeque<_> = hub.live_of(&thread).into();
+    let waiting = if from == From::Now { hub.live_of(&thread) } else { hub.logs_of(&thread).await? };
+    let waiting = VecDeque::from(waiting);
     let known = waiting.iter().map(|live| live.about.run.clone()).collect();
     let follower = ThreadFollower { hub: hub.clone(), thread, from, begun, waiting, known, current: None };
     let heartbeat = hub.limits.heartbeat;
@@ -282,7 +289,7 @@ struct ThreadFollower {
     waiting: VecDeque<Arc<LiveRun>>,
     /// The runs that were there at the beginning.
     known: BTreeSet<String>,
-    current: Option<(String, Follower)>,
+    current: Option<(Arc<LiveRun>, Follower)>,
 }
 
 impl ThreadFollower {
@@ -293,13 +300,19 @@ impl ThreadFollower {
     /// Returns the next frame, and waits for it; `None` when the server stops.
     async fn next(&mut self) -> Option<Chunk> {
         loop {
-            if let Some((run, follower)) = &mut self.current {
+            if let Some((live, follower)) = &mut self.current {
                 if let Some(chunk) = follower.next().await {
                     return Some(chunk);
                 }
-                let done = Frame::new("metadata", json!({ "status": "run_done", "run_id": run }));
+                let done = json!({ "status": "run_done", "run_id": live.about.run });
+                let last = live.log.newest().map(last_frame);
+                let is_known = last.is_some_and(|last| last <= follower.after);
                 self.current = None;
-                return Some(done.encode(None));
+                if is_known {
+                    continue;
+                }
+                let id = last.map(|last| format!("{}-{last}", time::now_us() / 1_000));
+                return Some(Frame::new("metadata", done).encode(id.as_deref()));
             }
             let (live, from) = match self.waiting.pop_front() {
                 // An ended run has nothing that is still to come.
@@ -319,7 +332,7 @@ impl ThreadFollower {
                 },
             };
             let follower = Follower::new(live.clone(), live.modes.clone(), from, true);
-            self.current = Some((live.about.run.clone(), follower));
+            self.current = Some((live, follower));
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use superstep_graph::{
     CheckpointId, Interrupt,
@@ -12,15 +12,17 @@ use superstep_graph::{
 };
 
 /// An event of a run, of its graph or of a graph that it called.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunEvent {
     /// The path to the graph; empty for the graph of the run.
+    #[serde(deserialize_with = "read_path")]
     pub(crate) path: SubgraphPath,
     pub(crate) kind: Kind,
 }
 
 /// The kind of an event, with its data.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", content = "data")]
 pub(crate) enum Kind {
     /// The run starts, at this checkpoint if the thread has one.
     Started { head: Option<CheckpointId> },
@@ -51,7 +53,7 @@ pub(crate) enum Kind {
 }
 
 /// A message or a piece of one.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MessagePart {
     pub(crate) step: i64,
     pub(crate) node: String,
@@ -64,7 +66,7 @@ pub(crate) struct MessagePart {
 }
 
 /// The part of a message in an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PartKind {
     /// The next piece.
@@ -76,7 +78,7 @@ pub(crate) enum PartKind {
 }
 
 /// A task in an event.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TaskInfo {
     pub(crate) step: i64,
     pub(crate) node: String,
@@ -144,7 +146,7 @@ impl RunEvent {
         let mut path = SubgraphPath::default();
         let mut event = GraphEvent::deserialize(json)?;
         if let GraphEvent::Subgraph { namespace, event: inner } = event {
-            path = SubgraphPath(namespace.split('/').map(Segment::parse).collect());
+            path = path_of(&namespace);
             event = GraphEvent::deserialize(inner)?;
         }
         let kind = match event {
@@ -236,6 +238,16 @@ pub(crate) fn retain(channels: &mut Value, shown: &BTreeSet<String>) {
         Value::Array(all) => all.iter_mut().for_each(|channels| retain(channels, shown)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// Parses the text of a path that is not that of the root.
+fn path_of(text: &str) -> SubgraphPath {
+    SubgraphPath(text.split('/').map(Segment::parse).collect())
+}
+
+fn read_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SubgraphPath, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Ok(if text.is_empty() { SubgraphPath::default() } else { path_of(&text) })
 }
 
 fn of_map(map: &Map<String, Value>) -> usize {

@@ -51,6 +51,8 @@ pub(crate) struct RunsProjection {
     modes: Modes,
     subgraphs: bool,
     about: About,
+    /// The number of starts so far: more than one if the server was stopped or killed during the run.
+    attempt: u32,
     /// The newest checkpoint of each graph by namespace, which the ids of its tasks contain.
     checkpoints: BTreeMap<String, CheckpointId>,
     /// The messages that come in pieces, by id, so far.
@@ -63,7 +65,7 @@ impl RunsProjection {
     pub(crate) fn new(modes: Modes, subgraphs: bool, about: About) -> Self {
         let chain = ChainEvents::new(&about.run, &about.graph, about.full_metadata().into());
         let (checkpoints, partial, calls) = (BTreeMap::new(), BTreeMap::new(), Calls::default());
-        Self { modes, subgraphs, about, checkpoints, partial, calls, chain }
+        Self { modes, subgraphs, about, attempt: 0, checkpoints, partial, calls, chain }
     }
 
     /// Translates the next event: to no frame, or to several in order.
@@ -108,7 +110,8 @@ impl RunsProjection {
                 if let Some(head) = head {
                     self.checkpoints.insert(String::new(), *head);
                 }
-                vec![Frame::new("metadata", json!({ "run_id": self.about.run, "attempt": 1 }))]
+                self.attempt += 1;
+                vec![Frame::new("metadata", json!({ "run_id": self.about.run, "attempt": self.attempt }))]
             }
             Kind::Failed { name, message } => {
                 vec![Frame::new("error", json!({ "error": name, "message": message }))]

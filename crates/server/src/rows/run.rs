@@ -25,6 +25,9 @@ pub(crate) struct RunRow {
     pub(crate) cancel_reason: Option<String>,
     /// The head of the thread when the run began: a checkpoint's number, 0 for none. `None` before its beginning.
     pub(crate) head: Option<u64>,
+    /// The size of its stored log in bytes, once it has ended and while it has one.
+    #[serde(default)]
+    pub(crate) log_bytes: Option<usize>,
     pub(crate) plan: Plan,
 }
 

@@ -11,7 +11,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use superstep_graph::{
     Store,
-    store::{Namespace, Search},
+    store::{Index, Namespace, PutOptions, Search},
 };
 use tokio::sync::Mutex;
 
@@ -126,7 +126,9 @@ impl<R: Clone + Serialize + DeserializeOwned + Send + Sync> Table<R> {
 
     async fn store_row(&self, id: &str, row: R) -> Result<(), ApiError> {
         let json = serde_json::to_value(&row).expect("a row has a JSON form");
-        self.store.put(&self.namespace, id, json).await?;
+        // No query searches rows.
+        let options = PutOptions::new().index(Index::Nothing);
+        self.store.put_with(&self.namespace, id, json, options).await?;
         self.write().insert(id.to_owned(), row);
         Ok(())
     }

@@ -36,7 +36,7 @@ use crate::{
         table::Table,
         thread::ThreadRow,
     },
-    runs::{lane::Lanes, live::LiveRun, log::Entry},
+    runs::{journal::Journals, lane::Lanes, live::LiveRun, log::Entry},
     thread::logs::ThreadLogs,
     wire::{ids, time},
 };
@@ -54,6 +54,7 @@ pub(crate) struct Hub {
     /// By thread and run, joined with `/`.
     pub(crate) runs: Table<RunRow>,
     pub(crate) assistants: Table<AssistantRow>,
+    pub(crate) journals: Journals,
     pub(crate) limits: Limits,
     /// The options of runs before those of their requests, and the change after them.
     pub(crate) defaults: RunOptions,
@@ -114,7 +115,8 @@ impl Hub {
             items,
             threads: Table::open(rows.clone(), "threads").await?,
             runs: Table::open(rows.clone(), "runs").await?,
-            assistants: Table::open(rows, "assistants").await?,
+            assistants: Table::open(rows.clone(), "assistants").await?,
+            journals: Journals::new(rows),
             checkpointer,
             thread_logs: ThreadLogs::new(limits.log, limits.retained),
             limits,
@@ -131,21 +133,47 @@ impl Hub {
             drain: Drain::new(),
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            events: AtomicU64::new(1),
+            // Greater than the numbers of an earlier process, which had less than one event in a microsecond.
+            events: AtomicU64::new(u64::try_from(time::now_us()).unwrap_or(1)),
             started_us: time::now_us(),
         })
     }
 
     /// Adds an event to the log of a run.
-    pub(super) fn log(&self, run: &LiveRun, mut event: RunEvent) {
-        if let Some(shown) = self.shown.get(&run.about.graph) {
-            event.hide(shown);
-        }
-        let number = self.events.fetch_add(1, Ordering::Relaxed);
-        run.log.push(Entry { number, at_ms: time::now_us() / 1_000, event });
+    pub(super) fn log(&self, run: &LiveRun, event: RunEvent) {
+        let entry = self.entry(self.shown_event(&run.about.graph, event));
+        self.push(run, entry);
+    }
+
+    /// Adds a numbered event to the log of a run, and to that of its thread.
+    pub(super) fn push(&self, run: &LiveRun, entry: Entry) {
+        run.log.push(entry);
         if let Some(log) = self.thread_logs.get(&run.about.thread) {
             log.follow(&run.about, &run.log);
         }
+    }
+
+    /// Returns the part of an event that clients see.
+    pub(super) fn shown_event(&self, graph: &str, mut event: RunEvent) -> RunEvent {
+        if let Some(shown) = self.shown.get(graph) {
+            event.hide(shown);
+        }
+        event
+    }
+
+    /// Numbers an event.
+    pub(super) fn entry(&self, event: RunEvent) -> Entry {
+        Entry { number: self.next_number(), at_ms: time::now_us() / 1_000, event }
+    }
+
+    /// Returns a number that is greater than all before.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.events.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes later numbers greater than this one, which an earlier process used.
+    pub(super) fn count_from(&self, number: u64) {
+        self.events.fetch_max(number + 1, Ordering::Relaxed);
     }
 
     /// Returns a graph by its name on this server.

@@ -16,8 +16,8 @@ pub(super) struct Lanes {
     pub(super) lanes: BTreeMap<String, Lane>,
     /// By run.
     pub(super) live: BTreeMap<String, Arc<LiveRun>>,
-    /// The ended runs among those, oldest first, and the size of their logs.
-    pub(super) retained: VecDeque<(String, usize)>,
+    /// The ended runs with logs, in memory or stored, oldest first, and the size of those.
+    pub(super) retained: VecDeque<Retained>,
     pub(super) retained_bytes: usize,
     /// The threads that are being deleted, and take no runs.
     pub(super) closed: BTreeSet<String>,
@@ -27,4 +27,11 @@ pub(super) struct Lanes {
 pub(super) struct Lane {
     pub(super) active: Option<Arc<LiveRun>>,
     pub(super) waiting: VecDeque<Arc<LiveRun>>,
+}
+
+/// The log of an ended run.
+pub(super) struct Retained {
+    pub(super) thread: String,
+    pub(super) run: String,
+    pub(super) bytes: usize,
 }

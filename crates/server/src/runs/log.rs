@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::{events::event::RunEvent, thread::log::RunEvents};
@@ -28,8 +29,8 @@ struct Inner {
     has_ended: bool,
 }
 
-/// An event with its number, which grows over all runs of the process.
-#[derive(Debug)]
+/// An event with its number, which grows over all runs of the server, and over its restarts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) number: u64,
     pub(crate) at_ms: i64,

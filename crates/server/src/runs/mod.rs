@@ -1,7 +1,10 @@
 pub(crate) mod hub;
+pub(crate) mod journal;
 mod lane;
 pub(crate) mod live;
 pub(crate) mod log;
+mod repeated;
 pub(crate) mod request;
 #[cfg(feature = "webhooks")]
 pub(crate) mod webhook;
+mod writer;

@@ -206,6 +206,21 @@ pub(crate) fn key() -> Compiled<Gated> {
     graph.compile().unwrap()
 }
 
+/// A node that emits ten megabytes.
+pub(crate) fn loud() -> Compiled<Count> {
+    let mut graph = StateGraph::<Count>::new("loud");
+    let node = graph.add_node("node", async |_: Count, cx: Cx| {
+        for _ in 0..100 {
+            cx.emit("noise", "x".repeat(100_000));
+            tokio::task::yield_now().await;
+        }
+        Count::update().n(1)
+    });
+    graph.add_edge(START, node);
+    graph.add_edge(node, END);
+    graph.compile().unwrap()
+}
+
 /// A graph with a subgraph that asks.
 pub(crate) fn parent() -> Compiled<Approval> {
     let child = approve();

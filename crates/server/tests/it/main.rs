@@ -10,6 +10,8 @@ mod clients;
 mod door;
 mod graphs;
 mod hidden;
+mod hostile;
+mod kills;
 mod protocol;
 mod runs;
 mod state;

@@ -139,16 +139,23 @@ impl Reader {
 
     /// Returns the next event; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Event> {
+        self.read().await.map(Result::unwrap)
+    }
+
+    /// Returns the next event, or the loss of the connection; `None` at the end of the stream.
+    pub(crate) async fn read(&mut self) -> Option<reqwest::Result<Event>> {
         loop {
             while let Some((frame, rest)) = self.text.split_once("\r\n\r\n") {
                 let event = event(frame);
                 self.text = rest.to_owned();
                 if event.is_some() {
-                    return event;
+                    return event.map(Ok);
                 }
             }
-            let chunk = self.body.next().await?.unwrap();
-            self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+            match self.body.next().await? {
+                Ok(chunk) => self.text.push_str(std::str::from_utf8(&chunk).unwrap()),
+                Err(error) => return Some(Err(error)),
+            }
         }
     }
 

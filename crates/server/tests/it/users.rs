@@ -95,7 +95,7 @@ impl Owned {
         let runs = json!({ "assistant_id": assistant, "input": {} });
         let unknown = format!(
             "assistant `{assistant}` not found; the graphs of this server are `approve`, `chat`, `counter`, `fail`, \
-             `gate`, `parent`, `two`"
+             `gate`, `key`, `parent`, `two`, `write`"
         );
         let unknown = (422, json!({ "detail": unknown }));
         let item = json!({ "namespace": [SECRET], "key": SECRET, "value": { "text": "of bob" } });
@@ -222,7 +222,7 @@ async fn assistants_of_administrators_are_for_everyone_and_only_they_change_them
 }
 
 /// The endpoints whose method is `POST`, and which only read.
-const READS: [&str; 11] = [
+const READS: [&str; 12] = [
     "/assistants/search",
     "/assistants/count",
     "/assistants/{assistant}/versions",
@@ -230,6 +230,7 @@ const READS: [&str; 11] = [
     "/threads/count",
     "/threads/{thread}/state/checkpoint",
     "/threads/{thread}/history",
+    "/threads/{thread}/stream/events",
     "/runs/crons/search",
     "/runs/crons/count",
     "/store/items/search",

@@ -2,10 +2,10 @@
 //!
 //! Start at [`Hub::execute`].
 
-use futures::StreamExt as _;
 use serde_json::{Map, Value};
 use superstep_graph::{
-    CheckpointId, Durability, History, OnUnfinished, RunError, RunOptions, Status, Streaming, ThreadId,
+    CheckpointId, Durability, History, OnUnfinished, RunError, RunOptions, Status, StreamMode, Streaming,
+    ThreadId,
     checkpoint::Retention,
     erased::{JsonOutcome, JsonRun, JsonThread},
     error::chain,
@@ -25,9 +25,23 @@ use crate::{
     runs::{
         hub::{Hub, run_key},
         live::{LiveRun, RunEnd, Stop},
+        writer::{LogWriter, Writes},
     },
     wire::{state, time},
 };
+
+/// The number of checkpoints that a log may lack after a crash.
+const MISSING: usize = 100;
+
+/// The place where a run starts.
+#[derive(Clone, Copy)]
+struct From {
+    head: Option<CheckpointId>,
+    /// `true` if it has stored something, before the server ended.
+    continues: bool,
+    /// `true` if it was under way when the server ended.
+    has_begun: bool,
+}
 
 /// The result of a run before it is stored.
 enum Outcome {
@@ -62,7 +76,7 @@ impl Hub {
         let about = &live.about;
         let row = self.run_row(&about.thread, &about.run)?;
         if live.stopped().is_some() {
-            return self.store_end(live, &row, Outcome::Stopped(None)).await;
+            return self.store_end(live, None, &row, Outcome::Stopped(None)).await;
         }
         let head = self.head(&about.thread).await?;
         let number = head.map_or(0, |head| head.0);
@@ -74,22 +88,25 @@ impl Hub {
             row.head = row.head.or(Some(number));
             row.updated_us = time::now_us();
         };
+        let has_begun = row.head.is_some();
         let row = self.runs.change(&key, start).await?.unwrap_or(row);
-        self.log(live, RunEvent::root(Kind::Started { head }));
-        let outcome = match self.stream(live, &row, head, continues).await {
+        let mut log = LogWriter::begin(self, live, head).await?;
+        let from = From { head, continues, has_begun };
+        let outcome = match self.stream(live, &mut log, &row, from).await {
             Ok(outcome) => outcome,
             Err(failure) => Outcome::Failed(failure),
         };
-        self.store_end(live, &row, outcome).await
+        self.store_end(live, Some(&mut log), &row, outcome).await
     }
 
     async fn stream(
         &self,
         live: &LiveRun,
+        log: &mut LogWriter<'_>,
         row: &RunRow,
-        head: Option<CheckpointId>,
-        continues: bool,
+        from: From,
     ) -> Result<Outcome, RunFailure> {
+        let From { head, continues, has_begun } = from;
         let graph = self.graph(&row.graph).map_err(|error| failure("UnknownGraph", error.detail))?;
         let at = row.plan.checkpoint.map(CheckpointId).filter(|at| Some(*at) != head && !continues);
         // Clients of the thread receive all that there is, each state after its checkpoint.
@@ -109,12 +126,12 @@ impl Hub {
                 Some(command) => {
                     let thread = graph.thread(options.clone());
                     if command.end {
-                        return self.end_by_command(live, &modes, &*thread, command).await;
+                        return self.end_by_command(&modes, log, &*thread, command).await;
                     }
                     if let Some(answers) = &command.resume {
-                        answered = answers_of(&*thread, answers, command.strict).await?;
+                        answered = answers_of(&*thread, answers, command.strict, has_begun).await?;
                         let interrupts = answered.iter().map(|(id, _)| id.clone()).collect();
-                        self.log(live, RunEvent::root(Kind::Answered { interrupts }));
+                        log.add(Kind::Answered { interrupts }).await.map_err(of_rows)?;
                         for (id, answer) in &answered {
                             options = options.answer(id.clone(), answer.clone());
                         }
@@ -127,10 +144,16 @@ impl Hub {
             let admitted = admit(ThreadId::from(row.thread.as_str()), answered).await;
             admitted.map_err(|reason| failure("NotAdmitted", reason))?;
         }
+        let (mut writes, before_write) = Writes::new();
+        if live.resumable {
+            options = options.before_writes(before_write);
+        }
         let thread = graph.thread(options);
-        if !matches!(run, JsonRun::Input(_)) {
+        if log.is_continued() && continues {
+            self.log_checkpoints(&modes, log, &*thread).await?;
+        } else if !matches!(run, JsonRun::Input(_)) {
             // Clients expect the state as it stands; a resumed run streams only what changes.
-            self.log_state(live, &modes, &*thread).await?;
+            self.log_state(&modes, log, &*thread).await?;
         }
         let mut streaming = Streaming::from(modes.of_graph());
         if live.subgraphs || is_followed {
@@ -138,15 +161,7 @@ impl Hub {
         }
         let mut events =
             thread.stream(run, streaming).map_err(|error| failure("InputError", error.to_string()))?;
-        while let Some(event) = events.next().await {
-            match event.and_then(RunEvent::read) {
-                Ok(Some(event)) => self.log(live, event),
-                Ok(None) => {}
-                Err(error) => {
-                    return Err(failure("ServerError", format!("an event cannot be read: {error}")));
-                }
-            }
-        }
+        log.follow(&mut *events, &mut writes).await?;
         let outcome = events.outcome().await.map_err(|error| of_run_error(&error))?;
         Ok(match outcome.status {
             Status::Drained => Outcome::Drained,
@@ -194,8 +209,8 @@ impl Hub {
     /// Ends a thread: nothing is left to run.
     async fn end_by_command(
         &self,
-        live: &LiveRun,
         modes: &Modes,
+        log: &mut LogWriter<'_>,
         thread: &dyn JsonThread,
         command: &CommandPlan,
     ) -> Result<Outcome, RunFailure> {
@@ -203,22 +218,45 @@ impl Hub {
         let update = thread.update(AsNode::End, command.update.as_ref().unwrap_or(&nothing));
         let update = update.map_err(|error| failure("InputError", error.to_string()))?;
         update.await.map_err(|error| of_run_error(&error))?;
-        self.log_state(live, modes, thread).await?;
+        self.log_state(modes, log, thread).await?;
         let ended = thread.run(JsonRun::Resume).map_err(|error| failure("InputError", error.to_string()))?;
         Ok(Outcome::Ended(Box::new(ended.await.map_err(|error| of_run_error(&error))?)))
     }
 
     async fn log_state(
         &self,
-        live: &LiveRun,
         modes: &Modes,
+        log: &mut LogWriter<'_>,
         thread: &dyn JsonThread,
     ) -> Result<(), RunFailure> {
         if modes.has(Mode::Values) || modes.has(Mode::Events) {
             let snapshot = thread.state().await.map_err(|error| of_run_error(&error))?;
             let values = snapshot.state.values().map_err(|error| of_run_error(&error))?;
-            let meta = snapshot.checkpoint.map(Box::new);
-            self.log(live, RunEvent::root(Kind::Standing { meta, values }));
+            let meta = snapshot.checkpoint.map(|meta| Box::new(meta.shown()));
+            log.add(Kind::Standing { meta, values }).await.map_err(of_rows)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the checkpoints that were stored before a crash and are not in the log, because their events follow them.
+    async fn log_checkpoints(
+        &self,
+        modes: &Modes,
+        log: &mut LogWriter<'_>,
+        thread: &dyn JsonThread,
+    ) -> Result<(), RunFailure> {
+        if !modes.of_graph().contains(&StreamMode::Debug) {
+            return Ok(());
+        }
+        let known = log.last_checkpoint();
+        let newest = thread.history(History { limit: Some(MISSING), ..History::default() }).await;
+        let newest = newest.map_err(|error| of_run_error(&error))?;
+        let missing = newest.into_iter().take_while(|at| at.checkpoint.as_ref().map(|meta| meta.id) > known);
+        for snapshot in missing.collect::<Vec<_>>().into_iter().rev() {
+            let Some(meta) = snapshot.checkpoint else { continue };
+            let values = snapshot.state.values().map_err(|error| of_run_error(&error))?;
+            let kind = Kind::Checkpoint { at_ms: meta.created_ms, meta: Box::new(meta.shown()), values };
+            log.add(kind).await.map_err(of_rows)?;
         }
         Ok(())
     }
@@ -229,7 +267,13 @@ impl Hub {
     }
 
     /// Stores the end of a run, on its thread and its own row, and adds the last event to its log.
-    async fn store_end(&self, live: &LiveRun, row: &RunRow, outcome: Outcome) -> Result<RunEnd, ApiError> {
+    async fn store_end(
+        &self,
+        live: &LiveRun,
+        log: Option<&mut LogWriter<'_>>,
+        row: &RunRow,
+        outcome: Outcome,
+    ) -> Result<RunEnd, ApiError> {
         let mut end = RunEnd::default();
         let mut last = None;
         let (status, thread_status) = match outcome {
@@ -270,21 +314,23 @@ impl Hub {
         if !row.plan.temporary && !never_began {
             self.store_thread_end(&row.thread, thread_status).await?;
         }
-        let failure = end.failure.clone();
+        let (failure, mut log_bytes, mut shown) = (end.failure.clone(), None, Vec::new());
         let reason = end.is_stopped.then(|| live.reason().map(str::to_owned)).flatten();
+        if let Some(log) = log {
+            // Stored before the run has ended, so that no crash loses it, and shown when its end is stored.
+            shown = log.store(last.into_iter().map(RunEvent::root).collect(), None).await?;
+            log_bytes = log.bytes();
+        }
         let change = |row: &mut RunRow| {
-            row.status = status;
+            (row.status, row.failure, row.log_bytes) = (status, failure, log_bytes);
             row.cancel_reason = reason;
-            row.failure = failure;
             row.updated_us = time::now_us();
         };
         self.runs.change(&run_key(&row.thread, &row.id), change).await?;
         if row.plan.temporary {
             self.delete_thread(&row.thread).await?;
         }
-        if let Some(last) = last {
-            self.log(live, RunEvent::root(last));
-        }
+        shown.into_iter().for_each(|entry| self.push(live, entry));
         Ok(end)
     }
 
@@ -337,7 +383,7 @@ impl Hub {
             }
             Some(_) | None => {}
         }
-        self.runs.delete(&run_key(&row.thread, &row.id)).await?;
+        self.delete_run(row).await?;
         if row.plan.temporary {
             return self.delete_thread(&row.thread).await;
         }
@@ -357,10 +403,18 @@ impl Hub {
         self.checkpointer.delete(&ThreadId::from(thread)).await?;
         self.thread_logs.remove(thread);
         for run in self.runs_of(thread) {
-            self.runs.delete(&run_key(thread, &run.id)).await?;
+            self.delete_run(&run).await?;
         }
         self.threads.delete(thread).await?;
         Ok(())
+    }
+
+    /// Deletes a run, which has ended, with its log.
+    pub(crate) async fn delete_run(&self, row: &RunRow) -> Result<(), ApiError> {
+        if row.plan.resumable {
+            self.journals.delete(&row.id).await?;
+        }
+        self.runs.delete(&run_key(&row.thread, &row.id)).await.map(drop)
     }
 
     /// Returns the newest checkpoint of a thread.
@@ -381,11 +435,12 @@ fn of_command(command: &CommandPlan) -> JsonRun {
 
 /// Returns the answers of a `resume` by the ids of interrupts: an object whose keys all wait has one for each, anything else answers
 /// the one that waits.
-/// If it is `strict`, an object that names another question is an error.
+/// If it is `strict`, an object that names another question is an error. A run that `has_begun` may have stored its answers.
 async fn answers_of(
     thread: &dyn JsonThread,
     resume: &Value,
     strict: bool,
+    has_begun: bool,
 ) -> Result<Vec<(String, Value)>, RunFailure> {
     let snapshot = thread.state().await.map_err(|error| of_run_error(&error))?;
     let waiting: Vec<&str> = snapshot.interrupts().map(|interrupt| &*interrupt.id).collect();
@@ -404,6 +459,8 @@ async fn answers_of(
     }
     match &*waiting {
         [only] => Ok(vec![((*only).to_owned(), resume.clone())]),
+        // A process that was killed stored the answer.
+        [] if has_begun => Ok(Vec::new()),
         [] => Err(failure(
             "InvalidCommand",
             "nothing waits for an answer on this thread; send an input instead",
@@ -420,6 +477,10 @@ async fn answers_of(
 
 fn failure(name: &str, message: impl Into<String>) -> RunFailure {
     RunFailure { name: name.to_owned(), message: message.into() }
+}
+
+fn of_rows(error: ApiError) -> RunFailure {
+    failure("ServerError", error.detail)
 }
 
 fn of_run_error(error: &RunError) -> RunFailure {

@@ -19,7 +19,7 @@ use crate::{
     },
     runs::{
         hub::{Hub, run_key},
-        lane::{Lane, Lanes},
+        lane::{Lane, Lanes, Retained},
         live::{LiveRun, RunEnd, Stop},
     },
     wire::{ids, time},
@@ -59,6 +59,7 @@ impl Hub {
             failure: None,
             cancel_reason: None,
             head: None,
+            log_bytes: None,
             plan,
         };
         let live = self.live_run(&row)?;
@@ -68,21 +69,56 @@ impl Hub {
         stored.map(|()| live)
     }
 
-    /// Queues the runs that had not ended when the rows were stored, in the order of their creation.
+    /// Queues the runs that had not ended when the rows were stored, in the order of their creation, with their logs.
     ///
     /// # Errors
-    /// [`ServerError::InvalidRun`].
-    pub(crate) fn recover(self: &Arc<Self>) -> Result<(), ServerError> {
+    /// [`ServerError::InvalidRun`], and those of the rows.
+    pub(crate) async fn recover(self: &Arc<Self>) -> Result<(), ServerError> {
+        let mut logged = self.runs.list(|row| row.log_bytes.is_some());
+        logged.sort_by_key(|row| row.updated_us);
+        for RunRow { thread, id: run, log_bytes, .. } in logged {
+            self.lanes().retained_bytes += log_bytes.unwrap_or(0);
+            self.lanes().retained.push_back(Retained { thread, run, bytes: log_bytes.unwrap_or(0) });
+        }
         let mut open = self.runs.list(|row| row.status.is_open());
         open.sort_by(|a, b| (a.created_us, &a.id).cmp(&(b.created_us, &b.id)));
         for row in open {
             let invalid =
                 |error: ApiError| ServerError::InvalidRun { run: row.id.clone(), detail: error.detail };
             let live = self.live_run(&row).map_err(invalid)?;
+            self.read_log(&live).await?;
             let due_us = row.created_us.saturating_add_unsigned(row.plan.after_ms * 1_000);
             let after = u64::try_from(due_us - time::now_us()).unwrap_or(0);
             live.stored.send_replace(Some(true));
             self.enter(&live, Strategy::Enqueue, Duration::from_micros(after)).map_err(invalid)?;
+        }
+        Ok(())
+    }
+
+    /// Returns an ended run with its stored log; `None` if it has none.
+    ///
+    /// # Errors
+    /// The errors of the rows.
+    pub(crate) async fn logged_run(&self, row: &RunRow) -> Result<Option<Arc<LiveRun>>, ApiError> {
+        if row.log_bytes.is_none() {
+            return Ok(None);
+        }
+        let live = self.live_run(row)?;
+        self.read_log(&live).await?;
+        live.log.end();
+        live.end.send_replace(Some(RunEnd::default()));
+        Ok(Some(live))
+    }
+
+    /// Reads the stored log of a run that may have one.
+    async fn read_log(&self, live: &LiveRun) -> Result<(), ServerError> {
+        if !live.resumable {
+            return Ok(());
+        }
+        let (_, batches) = self.journals.open(&live.about.run, self.limits.log).await?;
+        for entry in batches.into_iter().flat_map(|batch| batch.entries) {
+            self.count_from(entry.number);
+            live.log.push(entry);
         }
         Ok(())
     }
@@ -106,7 +142,7 @@ impl Hub {
         after: Duration,
     ) -> Result<(), ApiError> {
         if self.stopping.is_cancelled() {
-            return Err(ApiError::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, "the server stops"));
+            return Err(ApiError::stopping());
         }
         let (thread, run) = (live.about.thread.clone(), live.about.run.clone());
         let mut lanes = self.lanes();
@@ -182,7 +218,6 @@ impl Hub {
     }
 
     async fn store_new(&self, thread: &ThreadRow, row: &RunRow) -> Result<(), ApiError> {
-        self.runs.put(&run_key(&row.thread, &row.id), row.clone()).await?;
         let (graph, assistant) = (row.graph.as_str(), row.assistant.as_str());
         let metadata = &thread.metadata;
         if metadata.get("graph_id").is_none_or(|known| known != graph)
@@ -192,9 +227,10 @@ impl Hub {
                 thread.metadata.insert("graph_id".to_owned(), graph.into());
                 thread.metadata.insert("assistant_id".to_owned(), assistant.into());
             };
+            // Before the run is stored, whose thread has a graph then, whenever the server is killed.
             self.threads.change(&thread.id, change).await?;
         }
-        Ok(())
+        self.runs.put(&run_key(&row.thread, &row.id), row.clone()).await
     }
 
     async fn run_one(self: &Arc<Self>, live: &Arc<LiveRun>) {
@@ -216,23 +252,35 @@ impl Hub {
             self.thread_logs.ended(&live.about.thread);
         }
         live.end.send_replace(Some(end));
-        self.retain(live);
+        for dropped in self.retain(live) {
+            if let Err(error) = self.forget_log(&dropped).await {
+                tracing::warn!(run = dropped.run, error = error.detail, "the log of a run cannot be deleted");
+            }
+        }
     }
 
-    fn retain(&self, live: &LiveRun) {
-        let (run, bytes) = (&live.about.run, live.log.bytes());
-        let mut lanes = self.lanes();
+    /// Retains the log of an ended run that is resumable. Returns those that are to be deleted for it.
+    fn retain(&self, live: &LiveRun) -> Vec<Retained> {
+        let (About { run, thread, .. }, bytes) = (&live.about, live.log.bytes());
+        let (mut lanes, mut dropped) = (self.lanes(), Vec::new());
         if !live.resumable {
             lanes.live.remove(run);
-            return;
+            return dropped;
         }
-        lanes.retained.push_back((run.clone(), bytes));
+        lanes.retained.push_back(Retained { thread: thread.clone(), run: run.clone(), bytes });
         lanes.retained_bytes += bytes;
         while lanes.retained_bytes > self.limits.retained {
-            let Some((oldest, bytes)) = lanes.retained.pop_front() else { break };
-            lanes.retained_bytes -= bytes;
-            lanes.live.remove(&oldest);
+            let Some(oldest) = lanes.retained.pop_front() else { break };
+            lanes.retained_bytes -= oldest.bytes;
+            lanes.live.remove(&oldest.run);
+            dropped.push(oldest);
         }
+        dropped
+    }
+
+    async fn forget_log(&self, Retained { thread, run, .. }: &Retained) -> Result<(), ApiError> {
+        self.journals.delete(run).await?;
+        self.runs.change(&run_key(thread, run), |row| row.log_bytes = None).await.map(drop)
     }
 
     /// Returns a run that is queued or under way, or whose log is retained.
@@ -250,6 +298,21 @@ impl Hub {
         let lanes = self.lanes();
         let queued = lanes.lanes.values().map(|lane| lane.waiting.len()).sum();
         (queued, lanes.lanes.values().filter(|lane| lane.active.is_some()).count())
+    }
+
+    /// Returns the runs of a thread with logs, in memory or stored, by age.
+    ///
+    /// # Errors
+    /// The errors of the rows.
+    pub(crate) async fn logs_of(&self, thread: &str) -> Result<Vec<Arc<LiveRun>>, ApiError> {
+        let mut logs = self.live_of(thread);
+        for row in self.runs_of(thread) {
+            if !logs.iter().any(|live| live.about.run == row.id) {
+                logs.extend(self.logged_run(&row).await?);
+            }
+        }
+        logs.sort_by(|a, b| a.about.run.cmp(&b.about.run));
+        Ok(logs)
     }
 
     /// Returns whether a run of the thread is under way or waits.
@@ -301,13 +364,12 @@ impl Hub {
     pub(crate) fn drop_logs(&self, thread: &str) {
         let mut lanes = self.lanes();
         let Lanes { live, retained, retained_bytes, .. } = &mut *lanes;
-        retained.retain(|(run, bytes)| {
-            let is_of_thread = live.get(run).is_some_and(|live| live.about.thread == thread);
-            if is_of_thread {
-                *retained_bytes -= bytes;
-                live.remove(run);
+        retained.retain(|log| {
+            if log.thread == thread {
+                *retained_bytes -= log.bytes;
+                live.remove(&log.run);
             }
-            !is_of_thread
+            log.thread != thread
         });
     }
 
