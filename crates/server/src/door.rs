@@ -6,7 +6,7 @@
 //! | `Origin` is not of this machine, nor allowed | 403 | 403 |
 //! | no or a wrong token | — | 401, 403 |
 //!
-//! `/ok` and preflights need no token.
+//! `/ok`, preflights and the files of the studio need no token; what the page reads does.
 //!
 //! Start at [`Door`].
 
@@ -87,6 +87,7 @@ impl Door {
         let forbidden = |detail| Err(ApiError::new(StatusCode::FORBIDDEN, detail));
         if let Some(origin) = headers.get(header::ORIGIN)
             && !self.allows_origin(origin)
+            && !(self.token.is_some() && is_own(origin, headers))
         {
             return forbidden(
                 "pages of this origin may not use the server; allow it with `Server::allow_origin`",
@@ -101,7 +102,7 @@ impl Door {
                 forbidden("the server answers to `localhost` only")
             };
         };
-        if path == "/ok" {
+        if path == "/ok" || is_page(path) {
             return Ok(());
         }
         match given_token(headers) {
@@ -118,6 +119,18 @@ impl Door {
         self.origins.iter().any(|allowed| allowed == origin)
             || Url::parse(origin).is_ok_and(|url| is_loopback(&url))
     }
+}
+
+/// Returns whether a path is one of the files of the studio, which contain no data.
+fn is_page(path: &str) -> bool {
+    (path == "/studio" || path.starts_with("/studio/")) && !path.starts_with("/studio/api/")
+}
+
+/// Returns whether an origin is that of the address to which the request was sent.
+fn is_own(origin: &HeaderValue, headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+    host.is_some() && origin.map(|(_, authority)| authority) == host
 }
 
 /// Returns whether a `Host` header names this machine.
@@ -145,13 +158,12 @@ fn is_same(given: &[u8], token: &[u8]) -> bool {
     given.len() == token.len() && std::hint::black_box(differences) == 0
 }
 
-/// An answer is no page, and nothing may take it for one.
+/// An answer is no page, and nothing may take it for one; the studio has its own policy.
 async fn safe(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
-    );
+    headers
+        .entry(header::CONTENT_SECURITY_POLICY)
+        .or_insert(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
     response
 }

@@ -1,5 +1,5 @@
 //! Graphs of superstep behind the HTTP API that clients of LangGraph speak: its SDKs for Python and JavaScript, `useStream`,
-//! `RemoteGraph`, and chat pages.
+//! `RemoteGraph`, and chat pages; and a page of its own for threads and graphs, the studio.
 //!
 //! Start at [`Server`].
 
@@ -12,6 +12,7 @@ mod limits;
 mod rows;
 mod runs;
 mod server;
+mod studio;
 mod wire;
 
 pub use error::ServerError;

@@ -18,6 +18,7 @@ use crate::{
     error::ServerError,
     limits::Limits,
     runs::hub::{Admit, Hub, Options},
+    studio::{self, Studio},
 };
 
 /// A server of graphs over HTTP, which unchanged clients of LangGraph use.
@@ -62,6 +63,7 @@ pub struct Server {
     defaults: RunOptions,
     options: Option<Arc<Options>>,
     admit: Option<Arc<Admit>>,
+    read_only_studio: bool,
 }
 
 impl Default for Server {
@@ -76,6 +78,7 @@ impl Default for Server {
             defaults: RunOptions::new(),
             options: None,
             admit: None,
+            read_only_studio: false,
         }
     }
 }
@@ -140,6 +143,11 @@ impl Server {
         Self { admit: Some(Arc::new(move |thread, answers| Box::pin(check(thread, answers)))), ..self }
     }
 
+    /// Makes the studio, the page at `/studio`, one for reading: it changes no thread. The other endpoints are not affected.
+    pub fn read_only_studio(self) -> Self {
+        Self { read_only_studio: true, ..self }
+    }
+
     /// Sets the bounds.
     pub fn limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
@@ -180,7 +188,18 @@ impl Server {
     }
 
     async fn open(self) -> Result<(Arc<Hub>, Router), ServerError> {
-        let Self { graphs, checkpointer, rows, items, limits, mut door, defaults, options, admit } = self;
+        let Self {
+            graphs,
+            checkpointer,
+            rows,
+            items,
+            limits,
+            mut door,
+            defaults,
+            options,
+            admit,
+            read_only_studio,
+        } = self;
         if graphs.is_empty() {
             return Err(ServerError::NoGraph);
         }
@@ -194,7 +213,8 @@ impl Server {
         (hub.defaults, hub.options, hub.admit) = (defaults, options, admit);
         let hub = Arc::new(hub);
         hub.recover()?;
-        Ok((hub.clone(), door.before(api::routes(hub))))
+        let studio = studio::routes(Studio::new(hub.clone(), read_only_studio));
+        Ok((hub.clone(), door.before(api::routes(hub).merge(studio))))
     }
 }
 

@@ -397,6 +397,12 @@ pub(crate) struct ListenArgs {
     /// An origin whose pages may use the server, such as `https://chat.example.org`, besides those of this machine.
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) allow_origin: Vec<String>,
+    /// Open the studio, the page for threads, in the browser.
+    #[arg(long)]
+    pub(crate) open: bool,
+    /// Let the studio read only; the other endpoints are not affected.
+    #[arg(long)]
+    pub(crate) read_only: bool,
 }
 
 #[derive(Args, Debug)]

@@ -88,6 +88,10 @@ struct Door {
     listener: TcpListener,
     key: Option<String>,
     allow_origin: Vec<String>,
+    /// Open the studio in the browser.
+    open: bool,
+    /// The studio is for reading.
+    read_only: bool,
 }
 
 impl Door {
@@ -96,7 +100,7 @@ impl Door {
     /// # Errors
     /// Other machines can reach the address, and there is no key; or the address cannot be used.
     async fn open(args: ListenArgs) -> Result<Self, SessionError> {
-        let ListenArgs { host, port, allow_origin } = args;
+        let ListenArgs { host, port, allow_origin, open, read_only } = args;
         let key = key()?;
         if key.is_none() && !host.is_loopback() {
             return Err(SessionError::usage(format!(
@@ -110,15 +114,22 @@ impl Door {
                 "cannot listen on {host}, port {port}: {cause}; choose another `--port`"
             ))
         })?;
-        Ok(Self { address, listener, key, allow_origin })
+        Ok(Self { address, listener, key, allow_origin, open, read_only })
     }
 
     /// Serves until a signal.
     async fn serve(self, server: Server, what: &str) -> Result<Exit, SessionError> {
-        let Self { address, listener, key, allow_origin } = self;
+        let Self { address, listener, key, allow_origin, open, read_only } = self;
         let server = key.into_iter().fold(server, Server::token);
         let server = allow_origin.into_iter().fold(server, Server::allow_origin);
+        let server = if read_only { server.read_only_studio() } else { server };
         print_note(&format!("serving {what} on http://{address}; Ctrl-C stops"));
+        let studio = format!("http://{address}/studio");
+        print_note(&format!("the studio is on {studio}"));
+        // The listener accepts already, and answers when it is served.
+        if open && let Err(cause) = open::that_detached(&studio) {
+            print_note(&format!("no browser can be opened: {cause}"));
+        }
         let (stop, watch) = signals::watching();
         let served = server.serve_until(listener, async move { stop.cancelled().await }).await;
         drop(watch);

@@ -4,8 +4,8 @@
 
 mod agui;
 mod assistants;
-mod extract;
-mod runs;
+pub(crate) mod extract;
+pub(crate) mod runs;
 mod state;
 mod store;
 mod streams;

@@ -11,6 +11,7 @@ mod runs;
 mod state;
 mod store;
 mod streams;
+mod studio;
 mod support;
 mod survival;
 mod threads;
