@@ -27,6 +27,10 @@ peers *args:
 plots:
     python3 crates/superstep/benches/peers/plots.py
 
+# Builds the page of the studio into `crates/server/studio/dist`, and checks it; needs npm.
+studio:
+    bash .ci/studio
+
 # Draws the pictures of the chat in `docs/screens`; needs tmux.
 screens:
     cargo build -p superstep-cli && python3 docs/screens/chat.py target/debug/superstep

@@ -100,6 +100,11 @@ impl Checkpointer for MemoryCheckpointer {
         Box::pin(ready(lease))
     }
 
+    fn has_writer(&self, thread: &ThreadId) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let has_writer = self.leased.lock().contains(thread);
+        Box::pin(ready(Ok(has_writer)))
+    }
+
     fn load(
         &self,
         thread: &ThreadId,

@@ -5,8 +5,11 @@
 mod digraph;
 mod layout;
 mod mark;
+mod picture;
 mod svg;
 mod text;
+
+pub use picture::{Picture, PictureArrow, PictureNode};
 
 use crate::{NodeIndex, NodeName, Topology};
 

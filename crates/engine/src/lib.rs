@@ -32,7 +32,7 @@ mod topology;
 pub use control::{Control, RestoreError, Withheld};
 pub use petgraph;
 
-pub use draw::{ArrowKind, Drawing, DrawnArrow, DrawnKind, DrawnNode};
+pub use draw::{ArrowKind, Drawing, DrawnArrow, DrawnKind, DrawnNode, Picture, PictureArrow, PictureNode};
 pub use ids::{ChannelSet, END, NodeIndex, NodeName, START, TaskId};
 pub use plan::Before;
 pub use retry::RetryPolicy;

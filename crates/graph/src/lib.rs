@@ -156,7 +156,9 @@ pub mod topology {
 /// Drawings of graphs.
 pub mod drawing {
     pub use superstep_engine::petgraph;
-    pub use superstep_engine::{ArrowKind, Drawing, DrawnArrow, DrawnKind, DrawnNode};
+    pub use superstep_engine::{
+        ArrowKind, Drawing, DrawnArrow, DrawnKind, DrawnNode, Picture, PictureArrow, PictureNode,
+    };
 }
 
 /// Causes of errors, and the text of an error with its causes.

@@ -7,7 +7,7 @@
 //! | no or a wrong key | — | 401, 403 |
 //! | more requests than the rate | 429 | 429 |
 //!
-//! `/ok` and preflights need no key.
+//! `/ok`, preflights and the files of the studio need no key; what the page reads does.
 //!
 //! Start at [`Door`].
 
@@ -16,7 +16,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use axum::{
     Router,
     extract::{ConnectInfo, DefaultBodyLimit, Request},
-    http::{HeaderName, HeaderValue, Method, StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request::Parts},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
@@ -122,6 +122,7 @@ impl Door {
         let forbidden = |detail| Err(ApiError::new(StatusCode::FORBIDDEN, detail));
         if let Some(origin) = request.headers.get(header::ORIGIN)
             && !self.allows_origin(origin)
+            && !(self.is_locked() && is_own(origin, &request.headers))
         {
             return forbidden(
                 "pages of this origin may not use the server; allow it with `Server::allow_origin`",
@@ -137,7 +138,7 @@ impl Door {
             };
         }
         let path = request.uri.path();
-        if path == "/ok" || path == "/metrics" && self.open_metrics {
+        if path == "/ok" || path == "/metrics" && self.open_metrics || is_page(path) {
             return Ok(None);
         }
         let given = given_key(&request.headers);
@@ -172,6 +173,18 @@ fn query() -> Method {
     Method::from_bytes(b"QUERY").expect("a method is a token")
 }
 
+/// Returns whether a path is one of the files of the studio, which contain no data.
+fn is_page(path: &str) -> bool {
+    (path == "/studio" || path.starts_with("/studio/")) && !path.starts_with("/studio/api/")
+}
+
+/// Returns whether an origin is that of the address to which the request was sent.
+fn is_own(origin: &HeaderValue, headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+    host.is_some() && origin.map(|(_, authority)| authority) == host
+}
+
 /// Returns whether a `Host` header names this machine.
 fn is_local(host: &str) -> bool {
     Url::parse(&format!("http://{host}/")).is_ok_and(|url| is_loopback(&url))
@@ -201,13 +214,12 @@ fn is_same(given: &[u8], token: &[u8]) -> bool {
     given.len() == token.len() && std::hint::black_box(differences) == 0
 }
 
-/// An answer is no page, and nothing may take it for one.
+/// An answer is no page, and nothing may take it for one; the studio has its own policy.
 async fn safe(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
-    );
+    headers
+        .entry(header::CONTENT_SECURITY_POLICY)
+        .or_insert(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
     response
 }

@@ -1,5 +1,5 @@
 //! Graphs of superstep behind the HTTP API that clients of LangGraph speak: its SDKs for Python and JavaScript, `useStream`,
-//! `RemoteGraph`, and chat pages.
+//! `RemoteGraph`, and chat pages; and a page of its own for threads and graphs, the studio.
 //!
 //! Start at [`Server`].
 
@@ -16,6 +16,7 @@ mod rows;
 mod runs;
 mod server;
 mod signal;
+mod studio;
 mod thread;
 mod wire;
 

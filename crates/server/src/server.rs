@@ -26,6 +26,7 @@ use crate::{
     listener::serve,
     metrics,
     runs::hub::{Admit, Hub, Options},
+    studio::{self, Studio},
 };
 
 /// A server of graphs over HTTP, which unchanged clients of LangGraph use.
@@ -280,9 +281,9 @@ impl Server {
         hub.shown = shown;
         let hub = Arc::new(hub);
         hub.recover().await?;
-        let routes = door.before(api::routes(hub.clone()));
+        let routes = api::routes(hub.clone()).merge(studio::routes(Studio::new(hub.clone())));
         let counted = middleware::from_fn_with_state(hub.clone(), metrics::count);
-        Ok((hub, routes.layer(counted)))
+        Ok((hub, door.before(routes).layer(counted)))
     }
 }
 

@@ -429,6 +429,9 @@ pub(crate) struct ListenArgs {
     /// Let everyone read `/metrics`, without a key.
     #[arg(long)]
     pub(crate) metrics_open: bool,
+    /// Open the studio, the page for threads, in the browser.
+    #[arg(long)]
+    pub(crate) open: bool,
 }
 
 #[derive(Args, Debug)]

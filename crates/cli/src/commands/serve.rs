@@ -155,6 +155,7 @@ impl Door {
     /// Serves until a signal.
     async fn serve(self, server: Server, what: &str) -> Result<Exit, SessionError> {
         let Self { address, listener, key, keys, args } = self;
+        let open = args.open;
         let server = server.limits(Limits { rate: args.rate, ..Limits::default() });
         let server = key.into_iter().fold(server, Server::token);
         let server = keys.into_iter().fold(server, Server::authenticate);
@@ -162,6 +163,12 @@ impl Door {
         let server = if args.read_only { server.read_only() } else { server };
         let server = if args.metrics_open { server.open_metrics() } else { server };
         print_note(&format!("serving {what} on http://{address}; Ctrl-C stops"));
+        let studio = format!("http://{address}/studio");
+        print_note(&format!("the studio is on {studio}"));
+        // The listener accepts already, and answers when it is served.
+        if open && let Err(cause) = open::that_detached(&studio) {
+            print_note(&format!("no browser can be opened: {cause}"));
+        }
         let (stop, watch) = signals::watching();
         let served = server.serve_until(listener, async move { stop.cancelled().await }).await;
         drop(watch);

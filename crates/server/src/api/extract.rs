@@ -15,14 +15,26 @@ use serde_json::{Map, Value};
 
 use crate::{error::ApiError, runs::hub::Hub};
 
+/// The state of routes, with the bounds of requests.
+pub(crate) trait HasHub: Send + Sync {
+    fn hub(&self) -> &Hub;
+}
+
+impl HasHub for Arc<Hub> {
+    fn hub(&self) -> &Hub {
+        self
+    }
+}
+
 /// The JSON body of a request, of any content type. No body is an empty object.
 pub(crate) struct Body<T>(pub(crate) T);
 
-impl<T: DeserializeOwned> FromRequest<Arc<Hub>> for Body<T> {
+impl<T: DeserializeOwned, S: HasHub> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, hub: &Arc<Hub>) -> Result<Self, ApiError> {
-        let bytes = tokio::time::timeout(hub.limits.arrival, Bytes::from_request(request, hub)).await;
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let bytes = Bytes::from_request(request, state);
+        let bytes = tokio::time::timeout(state.hub().limits.arrival, bytes).await;
         let late =
             |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body of the request did not arrive in time");
         let bytes = bytes

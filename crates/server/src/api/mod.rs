@@ -5,10 +5,10 @@
 mod a2a;
 mod agui;
 mod assistants;
-mod extract;
+pub(crate) mod extract;
 mod openapi;
 mod protocol;
-mod runs;
+pub(crate) mod runs;
 mod selection;
 mod state;
 mod storage;

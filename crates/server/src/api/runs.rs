@@ -253,7 +253,7 @@ fn stop_of(query: &Query) -> Result<Stop, ApiError> {
 }
 
 /// Queues a run on a thread that exists, or, if the request says so, is created.
-pub(super) async fn begin(
+pub(crate) async fn begin(
     hub: &Arc<Hub>,
     user: &User,
     thread: &str,

@@ -252,6 +252,11 @@ impl Hub {
         self.runs.under(&format!("{thread}/"))
     }
 
+    /// Runs work of a client's stream, which ends when the server stops.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(work);
+    }
+
     /// Stops to accept runs, ends those under way after their supersteps, and waits for them, at most as long as the limit says.
     /// Runs that are queued, or were ended by this, continue when the rows are opened again.
     pub(crate) async fn stop(&self) {

@@ -11,7 +11,7 @@ use tokio::{process::Command, time::timeout};
 use crate::support::start;
 
 /// Returns the folder of the clients that `just server-clients` installed, if it has this one.
-fn installed(client: &str) -> Option<PathBuf> {
+pub(crate) fn installed(client: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/server-clients");
     if !folder.join(client).exists() {
         let mut out = std::io::stderr();

@@ -17,6 +17,7 @@ mod runs;
 mod state;
 mod store;
 mod streams;
+mod studio;
 mod support;
 mod survival;
 mod threads;

@@ -1,0 +1,268 @@
+//! One checkpoint: its state in outline and in parts, its tasks, messages and changes.
+//!
+//! Start at [`Studio::state`].
+
+use std::sync::{Arc, PoisonError};
+
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use serde_json::{Map, Value};
+use superstep_graph::{
+    CheckpointId,
+    checkpoint::{Commit, TaskRecord},
+    erased::JsonSnapshot,
+};
+
+use super::{
+    Studio, diff,
+    part::{entry, part, preview, shorten},
+    threads::{Head, question},
+    types::{
+        CallView, Changes, CheckpointView, MessagePage, MessageView, Part, TaskStatus, TaskView, WriteView,
+    },
+};
+use crate::{
+    api::extract::{Query, limit},
+    error::ApiError,
+    wire::messages::CHANNEL,
+};
+
+/// The maximum number of states in the cache, and their size in bytes of JSON.
+const MAX_STATES: usize = 16;
+const MAX_BYTES: usize = 64 << 20;
+
+/// The maximum size of a message's text on a page of them, in bytes.
+const MAX_TEXT: usize = 65_536;
+
+/// The maximum size of an update or an item in the list of tasks, in bytes.
+const MAX_RESULT: usize = 4_096;
+
+/// The state at a checkpoint that is not the head, and so does not change.
+pub(super) struct CachedState {
+    key: (String, CheckpointId, i64),
+    bytes: usize,
+    pub(super) snapshot: JsonSnapshot,
+    pub(super) values: Map<String, Value>,
+}
+
+pub(super) async fn read(
+    State(studio): State<Arc<Studio>>,
+    Path((thread, at)): Path<(String, u64)>,
+) -> Result<Json<CheckpointView>, ApiError> {
+    let head = studio.head(&thread).await?;
+    let state = studio.state(&head, at).await?;
+    let commit = studio.hub.checkpointer.read_commit(&Studio::thread_id(&thread), CheckpointId(at)).await?;
+    let missing = || ApiError::not_found("checkpoint", &at.to_string());
+    let (meta, commit) =
+        (state.snapshot.checkpoint.as_ref().ok_or_else(missing)?, commit.ok_or_else(missing)?);
+    let wrote = commit.applied.iter().map(|task| {
+        let writes = task.update.json().ok().and_then(|json| serde_json::from_str(json.as_str()).ok());
+        let writes: Map<String, Value> = writes.unwrap_or_default();
+        WriteView {
+            node: task.node.as_str().to_owned(),
+            channels: writes
+                .into_iter()
+                .map(|(name, _)| name)
+                .filter(|name| !name.starts_with('$'))
+                .collect(),
+            bytes: task.update.bytes(),
+        }
+    });
+    Ok(Json(CheckpointView {
+        id: at,
+        parent: meta.parent.map(|parent| parent.0),
+        parent_pruned: meta.parent_pruned,
+        source: meta.source.as_str(),
+        step: meta.control.step,
+        created_ms: meta.created_ms,
+        next: state.snapshot.next.iter().map(|node| node.as_str().to_owned()).collect(),
+        metadata: meta.metadata.clone().into(),
+        channels: state.values.iter().map(|(name, value)| entry(name.clone(), value)).collect(),
+        tasks: tasks(&state.snapshot, &commit),
+        wrote: wrote.collect(),
+        has_messages: has_messages(&state.values),
+    }))
+}
+
+pub(super) async fn value(
+    State(studio): State<Arc<Studio>>,
+    Path((thread, at)): Path<(String, u64)>,
+    query: Query,
+) -> Result<Json<Part>, ApiError> {
+    let channel = query.get("channel").ok_or_else(|| ApiError::invalid("channel: expected a name"))?;
+    let (pointer, offset) = (query.get("pointer").unwrap_or_default(), query.number("offset")?.unwrap_or(0));
+    let state = studio.state(&studio.head(&thread).await?, at).await?;
+    let found = state.values.get(channel).and_then(|value| value.pointer(pointer));
+    let found = found.ok_or_else(|| ApiError::not_found("value", &format!("{channel}{pointer}")))?;
+    let key = pointer.rsplit('/').next().filter(|key| !key.is_empty()).unwrap_or(channel);
+    Ok(Json(part(key, found, offset)))
+}
+
+pub(super) async fn changes(
+    State(studio): State<Arc<Studio>>,
+    Path((thread, at)): Path<(String, u64)>,
+    query: Query,
+) -> Result<Json<Changes>, ApiError> {
+    let head = studio.head(&thread).await?;
+    let state = studio.state(&head, at).await?;
+    let parent = state.snapshot.checkpoint.as_ref().filter(|meta| !meta.parent_pruned);
+    let parent = parent.and_then(|meta| meta.parent).map(|parent| parent.0);
+    let against = query.number("against")?.map(|against| against as u64).or(parent);
+    Ok(Json(match against {
+        Some(against) => {
+            let before = studio.state(&head, against).await?;
+            diff::changes(&before.values, &state.values, Some(against))
+        }
+        None => diff::changes(&studio.graph_of(&head)?.1.initial()?, &state.values, None),
+    }))
+}
+
+pub(super) async fn messages(
+    State(studio): State<Arc<Studio>>,
+    Path((thread, at)): Path<(String, u64)>,
+    query: Query,
+) -> Result<Json<MessagePage>, ApiError> {
+    let limit = limit(query.number("limit")?, 50)?;
+    let state = studio.state(&studio.head(&thread).await?, at).await?;
+    let all = state.values.get(CHANNEL).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let end = query.number("before")?.unwrap_or(all.len()).min(all.len());
+    let first = end.saturating_sub(limit);
+    let messages = all[first..end].iter().map(message).collect();
+    Ok(Json(MessagePage { total: all.len(), first, messages }))
+}
+
+impl Studio {
+    /// Returns the state at a checkpoint. At the head it includes the finished tasks of an incomplete superstep.
+    ///
+    /// # Errors
+    /// 404 for an unknown checkpoint, 409 for a thread of a graph that this server does not have, 500 if it cannot be read.
+    pub(super) async fn state(&self, head: &Head, at: u64) -> Result<Arc<CachedState>, ApiError> {
+        let id = CheckpointId(at);
+        let newest = head.meta.as_ref().ok_or_else(|| ApiError::not_found("checkpoint", &at.to_string()))?;
+        // Of a thread that was deleted and begun again, the newest checkpoint has another time.
+        let key = (head.id.clone(), id, newest.created_ms);
+        let is_head = newest.id == id;
+        if !is_head && let Some(known) = self.cached(&key) {
+            return Ok(known);
+        }
+        let snapshot = self.open(head, (!is_head).then_some(id))?.state().await?;
+        let values = snapshot.state.values()?;
+        let bytes = if is_head { 0 } else { values.iter().map(|(_, value)| preview(value, 0).1).sum() };
+        let state = Arc::new(CachedState { key, bytes, snapshot, values });
+        if !is_head {
+            self.cache(state.clone());
+        }
+        Ok(state)
+    }
+
+    fn cached(&self, key: &(String, CheckpointId, i64)) -> Option<Arc<CachedState>> {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = states.iter().position(|state| state.key == *key)?;
+        let state = states.remove(found)?;
+        states.push_back(state.clone());
+        Some(state)
+    }
+
+    fn cache(&self, state: Arc<CachedState>) {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        states.push_back(state);
+        while states.len() > MAX_STATES || states.iter().map(|state| state.bytes).sum::<usize>() > MAX_BYTES {
+            states.pop_front();
+        }
+    }
+}
+
+fn tasks(snapshot: &JsonSnapshot, commit: &Commit) -> Vec<TaskView> {
+    let items = &commit.control.items;
+    let task = |(slot, task): (u32, &superstep_graph::erased::JsonTask)| {
+        let record = commit.records.iter().find(|(of, _)| *of == slot).map(|(_, record)| record.clone());
+        let effects = record.as_ref().and_then(TaskRecord::once);
+        let effects = effects.into_iter().flat_map(|effects| effects.keys().cloned()).collect();
+        let end = record.map(|record| record.into_parts().1);
+        let (mut attempts, mut answered) = (0, Vec::new());
+        let status = match end {
+            _ if task.is_done => TaskStatus::Done,
+            _ if !task.interrupts.is_empty() => {
+                if let Some(TaskRecord::Interrupted { attempts: failed, answers, .. }) = end {
+                    attempts = failed;
+                    answered = answers.into_keys().collect();
+                }
+                TaskStatus::Waits
+            }
+            Some(TaskRecord::Failed { attempts: failed, .. }) => {
+                attempts = failed;
+                TaskStatus::Failed
+            }
+            Some(TaskRecord::Started { attempts: failed, .. }) => {
+                attempts = failed;
+                TaskStatus::Started
+            }
+            Some(TaskRecord::Cancelled { .. }) => TaskStatus::Cancelled,
+            _ => TaskStatus::Pending,
+        };
+        TaskView {
+            slot: slot as usize,
+            node: task.node.as_str().to_owned(),
+            status,
+            attempts,
+            error: task.error.clone(),
+            questions: task.interrupts.iter().map(question).collect(),
+            answered,
+            effects,
+            result: task.result.as_ref().map(|result| preview(result, MAX_RESULT).0),
+            item: items.get(&slot).cloned().map(|mut item| {
+                shorten(&mut item, MAX_RESULT);
+                item
+            }),
+            subgraphs: task.subgraphs.iter().map(|thread| thread.path().to_string()).collect(),
+        }
+    };
+    (0u32..).zip(&snapshot.tasks).map(task).collect()
+}
+
+fn has_messages(values: &Map<String, Value>) -> bool {
+    let messages = values.get(CHANNEL).and_then(Value::as_array);
+    messages.is_some_and(|messages| messages.iter().all(|message| role(message).is_some()))
+}
+
+fn role(message: &Value) -> Option<&str> {
+    message["role"].as_str().or_else(|| {
+        let role = message["type"].as_str()?;
+        Some(match role {
+            "human" => "user",
+            "ai" => "assistant",
+            role => role,
+        })
+    })
+}
+
+fn message(message: &Value) -> MessageView {
+    let text = |name: &str| match &message[name] {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let (mut content, mut reasoning) = (text("content"), text("reasoning"));
+    let is_cut = shorten(&mut content, MAX_TEXT) | shorten(&mut reasoning, MAX_TEXT);
+    let calls = message["tool_calls"].as_array().into_iter().flatten().map(|call| {
+        let arguments = if call["arguments"].is_null() { &call["args"] } else { &call["arguments"] };
+        let mut arguments = arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned);
+        shorten(&mut arguments, MAX_TEXT);
+        let text = |name: &str| call[name].as_str().unwrap_or_default().to_owned();
+        CallView { id: text("id"), name: text("name"), arguments }
+    });
+    let is = |name: &str| message[name].as_bool().unwrap_or(false);
+    MessageView {
+        id: text("id"),
+        role: role(message).unwrap_or_default().to_owned(),
+        content,
+        is_cut,
+        reasoning,
+        calls: calls.collect(),
+        call: message["tool_call_id"].as_str().filter(|id| !id.is_empty()).map(str::to_owned),
+        failed: is("failed"),
+        interrupted: is("interrupted"),
+    }
+}

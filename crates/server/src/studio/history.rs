@@ -1,0 +1,153 @@
+//! The checkpoints of a thread: all of them in columns, and the details of a few.
+//!
+//! Start at [`overview`].
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use serde_json::value::RawValue;
+use superstep_graph::{
+    CheckpointId, History,
+    checkpoint::{CheckpointMeta, Commit, Source, TaskRecord},
+};
+use superstep_llm::Usage;
+
+use super::{
+    Studio,
+    threads::input_text,
+    types::{Overview, Tokens, Window, WindowRow},
+};
+use crate::{api::extract::Query, error::ApiError};
+
+/// The maximum number of checkpoints in an overview, and the number that is read at once.
+const MAX: usize = 20_000;
+const PAGE: usize = 512;
+
+/// The maximum number of checkpoints in a window.
+const WINDOW: u64 = 100;
+
+/// The channel with the tokens of a turn of the agent.
+const USAGE: &str = "usage";
+
+/// Returns the checkpoints after one, or all.
+pub(super) async fn overview(
+    State(studio): State<Arc<Studio>>,
+    Path(thread): Path<String>,
+    query: Query,
+) -> Result<Json<Overview>, ApiError> {
+    let after = query.number("after")?.unwrap_or(0) as u64;
+    let (metas, is_cut) = studio.checkpoints(&thread, after).await?;
+    let mut overview = Overview {
+        ids: Vec::with_capacity(metas.len()),
+        parents: Vec::with_capacity(metas.len()),
+        steps: Vec::with_capacity(metas.len()),
+        sources: Vec::with_capacity(metas.len()),
+        created_ms: Vec::with_capacity(metas.len()),
+        next: Vec::with_capacity(metas.len()),
+        nodes: Vec::new(),
+        is_cut,
+    };
+    for meta in metas {
+        overview.ids.push(meta.id.0);
+        overview.parents.push(meta.parent.map_or(0, |parent| meta.id.0 - parent.0));
+        overview.steps.push(meta.control.step);
+        overview.sources.push(meta.source.as_str());
+        overview.created_ms.push(meta.created_ms);
+        let next = meta.control.next.iter().map(|node| {
+            let known = overview.nodes.iter().position(|known| known == node.as_str());
+            known.unwrap_or_else(|| {
+                overview.nodes.push(node.as_str().to_owned());
+                overview.nodes.len() - 1
+            })
+        });
+        let next = next.collect();
+        overview.next.push(next);
+    }
+    Ok(Json(overview))
+}
+
+/// Returns the details of the checkpoints `from` to `to`.
+pub(super) async fn window(
+    State(studio): State<Arc<Studio>>,
+    Path(thread): Path<String>,
+    query: Query,
+) -> Result<Json<Window>, ApiError> {
+    let missing = || ApiError::invalid("from, to: expected the ids of checkpoints");
+    let from = query.number("from")?.ok_or_else(missing)? as u64;
+    let to = query.number("to")?.ok_or_else(missing)? as u64;
+    let thread = Studio::thread_id(&thread);
+    let mut rows = Vec::new();
+    for id in from..=to.min(from.saturating_add(WINDOW - 1)) {
+        match studio.hub.checkpointer.read_commit(&thread, CheckpointId(id)).await {
+            Ok(Some(commit)) => rows.push(row(id, &commit)),
+            // Pruned.
+            Ok(None) => {}
+            Err(error) => rows.push(WindowRow {
+                id,
+                wrote: Vec::new(),
+                bytes: 0,
+                tokens: None,
+                title: None,
+                error: Some(superstep_graph::error::chain(&error)),
+            }),
+        }
+    }
+    Ok(Json(Window { rows }))
+}
+
+impl Studio {
+    /// Returns the checkpoints after one, newest first, and whether older ones are left out.
+    pub(super) async fn checkpoints(
+        &self,
+        thread: &str,
+        after: u64,
+    ) -> Result<(Vec<CheckpointMeta>, bool), ApiError> {
+        let thread = Self::thread_id(thread);
+        let mut metas: Vec<CheckpointMeta> = Vec::new();
+        loop {
+            let before = metas.last().map(|meta| meta.id);
+            // A page that already has most of them needs few more.
+            let limit = if after > 0 { PAGE } else { MAX };
+            let range = History { limit: Some(limit), before, ..History::default() };
+            let page = self.hub.checkpointer.history(&thread, range).await?;
+            let is_last = page.len() < limit;
+            metas.extend(page);
+            if metas.len() >= MAX && !is_last {
+                return Ok((metas, true));
+            }
+            if is_last || metas.last().is_none_or(|oldest| oldest.id.0 <= after + 1) {
+                metas.retain(|meta| meta.id.0 > after);
+                return Ok((metas, false));
+            }
+        }
+    }
+}
+
+fn row(id: u64, commit: &Commit) -> WindowRow {
+    let mut row = WindowRow { id, wrote: Vec::new(), bytes: 0, tokens: None, title: None, error: None };
+    for task in &commit.applied {
+        row.bytes += task.update.bytes();
+        let Ok(json) = task.update.json() else { continue };
+        let writes: BTreeMap<String, &RawValue> = serde_json::from_str(json.as_str()).unwrap_or_default();
+        let usage = writes.get(USAGE).and_then(|json| serde_json::from_str::<Usage>(json.get()).ok());
+        row.tokens = usage
+            .map(|usage| Tokens { input: usage.input_tokens, output: usage.output_tokens })
+            .or(row.tokens);
+        for name in writes.into_keys().filter(|name| !name.starts_with('$')) {
+            if !row.wrote.contains(&name) {
+                row.wrote.push(name);
+            }
+        }
+    }
+    if commit.source == Source::Input {
+        row.title = input_text(commit);
+    }
+    row.error = commit.records.iter().find_map(|(_, record)| match record.clone().into_parts().1 {
+        TaskRecord::Failed { error, .. } => Some(error),
+        _ => None,
+    });
+    row
+}
