@@ -75,11 +75,8 @@ impl RunsProjection {
         if !event.path.is_root() && !self.subgraphs {
             return Vec::new();
         }
-        let mut frames = self.frames(&namespace, &event.kind);
-        if self.modes.has(Mode::Tools) {
-            let changes = self.calls.of_event(&event.kind);
-            frames.extend(changes.into_iter().map(|change| tool_frame(&namespace, change)));
-        }
+        let mut frames = Vec::new();
+        // Before the message of the mode `messages-tuple`: clients with both drop it once they have an event.
         if self.modes.has(Mode::Events) && event.path.is_root() {
             let Self { chain, checkpoints, about, .. } = self;
             let head = checkpoints.get("").copied().unwrap_or(CheckpointId(0));
@@ -88,6 +85,11 @@ impl RunsProjection {
                 (id.clone(), task_metadata(about, "", task, &id))
             };
             frames.extend(chain.project(&event.kind, &task));
+        }
+        frames.extend(self.frames(&namespace, &event.kind));
+        if self.modes.has(Mode::Tools) {
+            let changes = self.calls.of_event(&event.kind);
+            frames.extend(changes.into_iter().map(|change| tool_frame(&namespace, change)));
         }
         frames
     }

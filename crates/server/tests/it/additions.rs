@@ -118,6 +118,7 @@ async fn events_are_those_of_the_graph_its_nodes_models_and_tools() {
         "on_chat_model_stream model \"\"0",
         "on_chat_model_stream model \"\"1",
         "on_chat_model_stream model \"\"1",
+        "on_chat_model_stream model \"\"1",
         "on_chat_model_end model",
         "on_chain_stream model",
         "on_chain_end model",
@@ -129,6 +130,11 @@ async fn events_are_those_of_the_graph_its_nodes_models_and_tools() {
         "on_chain_end chat",
     ];
     assert_eq!(shown.collect::<Vec<_>>(), expected);
+    let calls = events.iter().map(|event| &event.data["data"]["chunk"]["tool_call_chunks"][0]);
+    let calls: Vec<_> =
+        calls.filter(|call| call.is_object()).map(|call| (&call["name"], &call["args"])).collect();
+    let (add, none) = (json!("add"), Value::Null);
+    assert_eq!(calls, [(&add, &json!("")), (&none, &json!("{\"a\":2")), (&none, &json!("}"))]);
     let of = |name: &str| &events.iter().find(|event| event.data["event"] == name).unwrap().data;
     let model = of("on_chat_model_end");
     assert_eq!(model["metadata"]["langgraph_node"], "model");
