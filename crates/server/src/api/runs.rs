@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     extract::{Body, DONE, Page, Query, locate, select},
-    streams::{From, Hangup, of_run},
+    streams::{From, Hangup, Part, of_run},
 };
 use crate::{
     error::ApiError,
@@ -43,11 +43,13 @@ pub(super) async fn create(
 pub(super) async fn stream(
     State(hub): State<Arc<Hub>>,
     Path(thread): Path<String>,
+    query: Query,
     Body(request): Body<RunRequest>,
 ) -> Result<Response, ApiError> {
     let cancels = request.on_disconnect == Some(OnDisconnect::Cancel);
-    let live = begin(&hub, &thread, request).await?;
-    Ok(streamed(&hub, live, cancels))
+    let namespaces = query.namespaces();
+    let live = begin(&hub, &thread, request.with_namespaces(&namespaces)).await?;
+    Ok(streamed(&hub, live, namespaces, cancels))
 }
 
 pub(super) async fn wait(
@@ -70,11 +72,13 @@ pub(super) async fn create_stateless(
 
 pub(super) async fn stream_stateless(
     State(hub): State<Arc<Hub>>,
+    query: Query,
     Body(request): Body<RunRequest>,
 ) -> Result<Response, ApiError> {
     let cancels = request.on_disconnect == Some(OnDisconnect::Cancel);
-    let live = begin_stateless(&hub, request).await?;
-    Ok(streamed(&hub, live, cancels))
+    let namespaces = query.namespaces();
+    let live = begin_stateless(&hub, request.with_namespaces(&namespaces)).await?;
+    Ok(streamed(&hub, live, namespaces, cancels))
 }
 
 pub(super) async fn wait_stateless(
@@ -303,9 +307,9 @@ fn background(hub: &Hub, live: &LiveRun) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-fn streamed(hub: &Arc<Hub>, live: Arc<LiveRun>, cancels: bool) -> Response {
+fn streamed(hub: &Arc<Hub>, live: Arc<LiveRun>, namespaces: Vec<Vec<String>>, cancels: bool) -> Response {
     let hangup = cancels.then(|| Hangup::new(hub, &live));
-    of_run(hub, live, None, From::Begin, hangup)
+    of_run(hub, live, Part { modes: None, namespaces, from: From::Begin }, hangup)
 }
 
 /// Returns an answer with the result of a run, which sends blanks until it is there.

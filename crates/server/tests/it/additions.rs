@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::{names, start};
+use crate::support::{self, names, start};
 
 #[tokio::test]
 async fn a_client_selects_parts_of_states() {
@@ -157,4 +157,15 @@ async fn tools_come_by_their_calls() {
         (&events[2].data["event"], &events[2].data["output"]["content"]),
         (&json!("on_tool_end"), &json!("42"))
     );
+}
+
+#[tokio::test]
+async fn a_stream_is_limited_to_namespaces() {
+    let server = start().await;
+    let thread = server.thread().await;
+    let body = json!({ "assistant_id": "parent", "input": { "euros": 20 } });
+    let path = format!("/threads/{thread}/runs/stream?namespace=child&namespace=other");
+    let events = support::events(server.send(Method::POST, &path, body).await).await;
+    assert_eq!(events[0].name, "metadata");
+    assert!(events.len() > 1 && events[1..].iter().all(|event| event.name.starts_with("values|child:")));
 }
