@@ -144,7 +144,7 @@ acp-clients:
 acp-prompts n="1000":
     SUPERSTEP_ACP_PROMPTS={{n}} cargo test -p superstep-cli --all-features --test cli -- the_memory_of_a_long_process
 
-# Clients of the server, for the tests that want them: the SDKs of LangGraph for Python and JavaScript; takes a minute.
+# Clients of the server, for the tests that want them: the SDKs of LangGraph for Python and JavaScript, hooks for React, AG-UI; takes some minutes.
 server-clients:
     sh crates/server/tests/clients/install.sh target/server-clients
     cargo test -p superstep-server --test server -- clients

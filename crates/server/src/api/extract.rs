@@ -79,6 +79,12 @@ impl Query {
             .map(|(_, value)| &**value)
     }
 
+    /// Returns the beginnings of the namespaces that a stream is limited to; none for all.
+    pub(crate) fn namespaces(&self) -> Vec<Vec<String>> {
+        let levels = |namespace: &str| namespace.split('|').map(str::to_owned).collect();
+        self.all("namespace").map(levels).collect()
+    }
+
     /// Returns whether a flag is set: `true` or `1`.
     ///
     /// # Errors

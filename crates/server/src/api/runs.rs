@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     extract::{Body, DONE, Page, Query, locate, select},
-    streams::{From, Hangup, of_run},
+    streams::{From, Hangup, Part, of_run},
     threads::new_row,
 };
 use crate::{
@@ -45,11 +45,13 @@ pub(super) async fn stream(
     State(hub): State<Arc<Hub>>,
     Path(thread): Path<String>,
     user: User,
+    query: Query,
     Body(request): Body<RunRequest>,
 ) -> Result<Response, ApiError> {
     let cancels = request.on_disconnect == Some(OnDisconnect::Cancel);
-    let live = begin(&hub, &user, &thread, request).await?;
-    Ok(streamed(&hub, live, cancels))
+    let namespaces = query.namespaces();
+    let live = begin(&hub, &user, &thread, request.with_namespaces(&namespaces)).await?;
+    Ok(streamed(&hub, live, namespaces, cancels))
 }
 
 pub(super) async fn wait(
@@ -75,11 +77,13 @@ pub(super) async fn create_stateless(
 pub(super) async fn stream_stateless(
     State(hub): State<Arc<Hub>>,
     user: User,
+    query: Query,
     Body(request): Body<RunRequest>,
 ) -> Result<Response, ApiError> {
     let cancels = request.on_disconnect == Some(OnDisconnect::Cancel);
-    let live = begin_stateless(&hub, &user, request).await?;
-    Ok(streamed(&hub, live, cancels))
+    let namespaces = query.namespaces();
+    let live = begin_stateless(&hub, &user, request.with_namespaces(&namespaces)).await?;
+    Ok(streamed(&hub, live, namespaces, cancels))
 }
 
 pub(super) async fn wait_stateless(
@@ -336,9 +340,9 @@ fn background(hub: &Hub, live: &LiveRun) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-fn streamed(hub: &Arc<Hub>, live: Arc<LiveRun>, cancels: bool) -> Response {
+fn streamed(hub: &Arc<Hub>, live: Arc<LiveRun>, namespaces: Vec<Vec<String>>, cancels: bool) -> Response {
     let hangup = cancels.then(|| Hangup::new(hub, &live));
-    of_run(hub, live, None, From::Begin, hangup)
+    of_run(hub, live, Part { modes: None, namespaces, from: From::Begin }, hangup)
 }
 
 /// Returns an answer with the result of a run, which sends blanks until it is there.

@@ -120,7 +120,7 @@ pub(super) async fn join(
     };
     let Some(live) = live else { return Ok(respond(&thread, &run, stream::empty())) };
     let hangup = query.flag("cancel_on_disconnect")?.then(|| Hangup::new(&hub, &live));
-    Ok(of_run(&hub, live, modes, from, hangup))
+    Ok(of_run(&hub, live, Part { modes, namespaces: query.namespaces(), from }, hangup))
 }
 
 pub(super) async fn join_stateless(
@@ -134,18 +134,21 @@ pub(super) async fn join_stateless(
     join(State(hub), Path((thread, run)), query, headers).await
 }
 
-/// Returns the stream of a run, in modes of the client's choice or those of the run.
-pub(super) fn of_run(
-    hub: &Arc<Hub>,
-    live: Arc<LiveRun>,
-    modes: Option<Modes>,
-    from: From,
-    hangup: Option<Hangup>,
-) -> Response {
+/// The part of a run that a client wants.
+pub(super) struct Part {
+    /// The modes; `None` for those of the run.
+    pub(super) modes: Option<Modes>,
+    pub(super) namespaces: Vec<Vec<String>>,
+    pub(super) from: From,
+}
+
+/// Returns the stream of a run.
+pub(super) fn of_run(hub: &Arc<Hub>, live: Arc<LiveRun>, part: Part, hangup: Option<Hangup>) -> Response {
+    let Part { modes, namespaces, from } = part;
     let (thread, run) = (live.about.thread.clone(), live.about.run.clone());
     let modes = modes.unwrap_or_else(|| live.modes.clone());
     let with_ids = live.resumable;
-    let follower = Follower::new(live, modes, from, with_ids);
+    let follower = Follower::new(live, modes, namespaces, from, with_ids);
     let heartbeat = hub.limits.heartbeat;
     let frames = stream::unfold((follower, hangup), move |(mut follower, hangup)| async move {
         let next = match tokio::time::timeout(heartbeat, follower.next()).await {
@@ -188,7 +191,13 @@ struct Follower {
 }
 
 impl Follower {
-    fn new(live: Arc<LiveRun>, modes: Modes, from: From, with_ids: bool) -> Self {
+    fn new(
+        live: Arc<LiveRun>,
+        modes: Modes,
+        namespaces: Vec<Vec<String>>,
+        from: From,
+        with_ids: bool,
+    ) -> Self {
         let after = match from {
             From::Begin => 0,
             From::After(number) => number,
@@ -199,7 +208,7 @@ impl Follower {
         if is_over {
             ready.push_back(lost());
         }
-        let projection = RunsProjection::new(modes, live.subgraphs, live.about.clone());
+        let projection = RunsProjection::new(modes, live.subgraphs, live.about.clone()).within(namespaces);
         Self { reader: LogReader::new(live), projection, after, with_ids, ready, has_sent: false, is_over }
     }
 
@@ -331,7 +340,7 @@ impl ThreadFollower {
                     },
                 },
             };
-            let follower = Follower::new(live.clone(), live.modes.clone(), from, true);
+            let follower = Follower::new(live.clone(), live.modes.clone(), Vec::new(), from, true);
             self.current = Some((live, follower));
         }
     }

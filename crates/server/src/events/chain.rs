@@ -128,14 +128,11 @@ impl ChainEvents {
                         describe,
                     ));
                 }
-                let chunk = messages::chunk_to_wire(id, data);
-                frames.push(self.of_model(
-                    "on_chat_model_stream",
-                    &task,
-                    id,
-                    json!({ "chunk": chunk }),
-                    describe,
-                ));
+                for piece in pieces_of(data) {
+                    let chunk = messages::chunk_to_wire(id, &piece);
+                    let chunk = json!({ "chunk": chunk });
+                    frames.push(self.of_model("on_chat_model_stream", &task, id, chunk, describe));
+                }
                 if let Some((_, so_far)) = self.messages.get_mut(id) {
                     messages::accumulate(so_far, data);
                 }
@@ -244,4 +241,18 @@ impl ChainEvents {
             }),
         )
     }
+}
+
+/// Splits a piece that begins calls with arguments: clients read only the name of a call at its beginning.
+fn pieces_of(piece: &Value) -> Vec<Value> {
+    let mut begin = piece.clone();
+    let mut rest = Vec::new();
+    for call in begin["tool_calls"].as_array_mut().into_iter().flatten() {
+        if call["name"].is_string() && call["arguments"].as_str().is_some_and(|text| !text.is_empty()) {
+            rest.push(json!({ "index": call["index"], "arguments": call["arguments"].take() }));
+            call["arguments"] = "".into();
+        }
+    }
+    let rest = rest.into_iter().map(|call| json!({ "content": "", "tool_calls": [call] }));
+    [begin].into_iter().chain(rest).collect()
 }

@@ -5,7 +5,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use superstep_graph::{CheckpointId, Interrupt, checkpoint::CheckpointMeta};
+use superstep_graph::{
+    CheckpointId, Interrupt,
+    checkpoint::{CheckpointMeta, SubgraphPath},
+};
 
 use crate::{
     events::{
@@ -50,6 +53,8 @@ impl About {
 pub(crate) struct RunsProjection {
     modes: Modes,
     subgraphs: bool,
+    /// The beginnings of the namespaces that the client wants; none for all.
+    namespaces: Vec<Vec<String>>,
     about: About,
     /// The number of starts so far: more than one if the server was stopped or killed during the run.
     attempt: u32,
@@ -65,7 +70,13 @@ impl RunsProjection {
     pub(crate) fn new(modes: Modes, subgraphs: bool, about: About) -> Self {
         let chain = ChainEvents::new(&about.run, &about.graph, about.full_metadata().into());
         let (checkpoints, partial, calls) = (BTreeMap::new(), BTreeMap::new(), Calls::default());
-        Self { modes, subgraphs, about, attempt: 0, checkpoints, partial, calls, chain }
+        let namespaces = Vec::new();
+        Self { modes, subgraphs, namespaces, about, attempt: 0, checkpoints, partial, calls, chain }
+    }
+
+    /// Limits the frames to namespaces with these beginnings, if there are any.
+    pub(crate) fn within(self, namespaces: Vec<Vec<String>>) -> Self {
+        Self { namespaces, ..self }
     }
 
     /// Translates the next event: to no frame, or to several in order.
@@ -74,14 +85,12 @@ impl RunsProjection {
         if let Kind::Checkpoint { meta, .. } = &event.kind {
             self.checkpoints.insert(namespace.clone(), meta.id);
         }
-        if !event.path.is_root() && !self.subgraphs {
+        let is_of_run = matches!(event.kind, Kind::Started { .. } | Kind::Failed { .. });
+        if !event.path.is_root() && !self.subgraphs || !is_of_run && !self.is_wanted(&event.path) {
             return Vec::new();
         }
-        let mut frames = self.frames(&namespace, &event.kind);
-        if self.modes.has(Mode::Tools) {
-            let changes = self.calls.of_event(&event.kind);
-            frames.extend(changes.into_iter().map(|change| tool_frame(&namespace, change)));
-        }
+        let mut frames = Vec::new();
+        // Before the message of the mode `messages-tuple`: clients with both drop it once they have an event.
         if self.modes.has(Mode::Events) && event.path.is_root() {
             let Self { chain, checkpoints, about, .. } = self;
             let head = checkpoints.get("").copied().unwrap_or(CheckpointId(0));
@@ -91,7 +100,17 @@ impl RunsProjection {
             };
             frames.extend(chain.project(&event.kind, &task));
         }
+        frames.extend(self.frames(&namespace, &event.kind));
+        if self.modes.has(Mode::Tools) {
+            let changes = self.calls.of_event(&event.kind);
+            frames.extend(changes.into_iter().map(|change| tool_frame(&namespace, change)));
+        }
         frames
+    }
+
+    fn is_wanted(&self, path: &SubgraphPath) -> bool {
+        let levels = ids::levels(path);
+        self.namespaces.is_empty() || self.namespaces.iter().any(|wanted| ids::is_within(&levels, wanted))
     }
 
     /// Returns the frames after the last event of a run that has ended.

@@ -106,6 +106,10 @@ impl RunEvents for RunLog {
         };
         new.iter().for_each(|entry| each(entry.number, entry.at_ms, &entry.event));
     }
+
+    fn is_over(&self) -> bool {
+        self.has_ended()
+    }
 }
 
 /// A reader of a log, from its first event that is still there.
@@ -155,7 +159,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::events::event::Kind;
+    use crate::{
+        events::{event::Kind, projection::About},
+        thread::{self, log::ThreadReader, logs::ThreadLogs, projection::End},
+    };
 
     fn entry(number: u64) -> Entry {
         Entry {
@@ -190,5 +197,25 @@ mod tests {
         tokio::task::yield_now().await;
         log.push(entry(7));
         assert!(matches!(reading.await, Ok(Read::Event(event)) if event.number == 7));
+    }
+
+    #[test]
+    fn a_thread_has_each_event_of_a_run_once() {
+        let threads = ThreadLogs::new(100_000, 100_000);
+        let log = threads.open("t");
+        let (about, run) = (About { run: "r".to_owned(), ..About::default() }, RunLog::new(100_000));
+        run.push(Entry { number: 7, at_ms: 0, event: RunEvent::root(Kind::Started { head: None }) });
+        log.follow(&about, &run);
+        run.push(entry(8));
+        run.end();
+        log.end(&about, &run, Some(End::Completed));
+        // A client that comes at this moment.
+        log.follow(&about, &run);
+        let mut reader = ThreadReader::new(log, None);
+        let mut methods = Vec::new();
+        while let thread::log::Read::Event(event) = reader.read() {
+            methods.push(event.method);
+        }
+        assert_eq!(methods, ["lifecycle", "custom", "lifecycle"]);
     }
 }

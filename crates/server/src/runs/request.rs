@@ -164,6 +164,14 @@ impl CheckpointRequest {
 }
 
 impl RunRequest {
+    /// Streams subgraphs as well, if the client wants only some namespaces.
+    pub(crate) fn with_namespaces(mut self, namespaces: &[Vec<String>]) -> Self {
+        if !namespaces.is_empty() {
+            self.stream_subgraphs = Some(true);
+        }
+        self
+    }
+
     /// Returns what the run does on a graph, with the configuration of its assistant.
     ///
     /// # Errors

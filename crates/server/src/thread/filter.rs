@@ -5,7 +5,10 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::thread::event::{Channel, ThreadEvent};
+use crate::{
+    thread::event::{Channel, ThreadEvent},
+    wire::ids,
+};
 
 /// The maximum number of channels and of namespaces of a filter, and of the levels of a namespace.
 const MOST: usize = 256;
@@ -72,8 +75,7 @@ impl Filter {
 
     fn has_namespace(&self, namespace: &[String]) -> bool {
         let fits = |prefix: &Vec<String>| {
-            prefix.len() <= namespace.len()
-                && prefix.iter().zip(namespace).all(|(wanted, level)| is_level(wanted, level))
+            ids::is_within(namespace, prefix)
                 && self.depth.is_none_or(|depth| namespace.len() - prefix.len() <= depth)
         };
         match &*self.namespaces {
@@ -81,11 +83,6 @@ impl Filter {
             some => some.iter().any(fits),
         }
     }
-}
-
-/// Compares a level of a namespace with a wanted one, which may be the name of a node without its task.
-fn is_level(wanted: &str, level: &str) -> bool {
-    wanted == level || (!wanted.contains(':') && level.split(':').next() == Some(wanted))
 }
 
 #[cfg(test)]

@@ -41,6 +41,9 @@ pub(crate) struct ThreadLog {
 pub(crate) trait RunEvents {
     /// Calls `each` with the number, the time in UTC milliseconds and the event, for each event after a number.
     fn each_after(&self, number: u64, each: &mut dyn FnMut(u64, i64, &RunEvent));
+
+    /// Returns whether there are no more to come.
+    fn is_over(&self) -> bool;
 }
 
 struct Inner {
@@ -77,6 +80,10 @@ impl ThreadLog {
     pub(crate) fn follow(&self, about: &About, run: &dyn RunEvents) {
         {
             let mut inner = self.lock();
+            // The end of a run adds the rest, or has added all.
+            if run.is_over() {
+                return;
+            }
             let drafts = inner.project(about, run);
             self.push(&mut inner, drafts);
         }

@@ -111,3 +111,56 @@ impl Known {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::thread::{
+        event::{Channel, Draft},
+        log::{Read, ThreadReader},
+    };
+
+    fn drafts(count: usize) -> Vec<Draft> {
+        let data = json!("x".repeat(1_000));
+        (0..count).map(|_| Draft::new(Channel::Custom, &[], 0, data.clone())).collect()
+    }
+
+    #[test]
+    fn the_threads_whose_runs_ended_first_are_dropped() {
+        let logs = ThreadLogs::new(100_000, 20_000);
+        let first = logs.open("first");
+        let mut reader = ThreadReader::new(first.clone(), None);
+        for thread in ["first", "second", "third", "fourth"] {
+            logs.open(thread).seed(drafts(5));
+            logs.ended(thread);
+        }
+        assert!(logs.total.load(Ordering::Relaxed) <= 20_000);
+        // One of them has a reader, which lost its events.
+        assert!(first.is_empty() && logs.get("first").is_some());
+        assert!(matches!(reader.read(), Read::Lost));
+        assert!(logs.get("second").is_none_or(|log| !log.is_empty()));
+        assert!(!logs.get("fourth").unwrap().is_empty());
+        drop((first, reader));
+        logs.release("first");
+        assert!(logs.get("first").is_none());
+    }
+
+    #[test]
+    fn a_log_drops_its_oldest_events_and_a_thread_that_runs_is_not_dropped() {
+        let logs = ThreadLogs::new(10_000, 1);
+        let log = logs.open("t");
+        let mut slow = ThreadReader::new(log.clone(), None);
+        log.seed(drafts(50));
+        assert!(matches!(slow.read(), Read::Lost));
+        let mut late = ThreadReader::new(log.clone(), Some(0));
+        let Read::Event(oldest) = late.read() else { panic!("no event") };
+        let mut next = ThreadReader::new(log.clone(), Some(oldest.seq));
+        assert!(matches!(next.read(), Read::Event(event) if event.seq == oldest.seq + 1));
+        logs.ended("other");
+        assert!(!log.is_empty());
+        logs.ended("t");
+        assert!(log.is_empty());
+    }
+}

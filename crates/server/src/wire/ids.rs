@@ -92,6 +92,14 @@ pub(crate) fn levels(path: &SubgraphPath) -> Vec<String> {
     path.0.iter().map(level).collect()
 }
 
+/// Returns whether a namespace begins with wanted levels, each of which may be the name of a node without its task.
+pub(crate) fn is_within(namespace: &[String], wanted: &[String]) -> bool {
+    let is_level = |(wanted, level): (&String, &String)| {
+        wanted == level || (!wanted.contains(':') && level.split(':').next() == Some(&**wanted))
+    };
+    wanted.len() <= namespace.len() && wanted.iter().zip(namespace).all(is_level)
+}
+
 /// Returns the namespace of the thread of a subgraph.
 pub(crate) fn namespace_of(thread: &ThreadId) -> String {
     namespace(&thread.path())

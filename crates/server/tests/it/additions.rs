@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::{names, start};
+use crate::support::{self, names, start};
 
 #[tokio::test]
 async fn a_client_selects_parts_of_states() {
@@ -118,6 +118,7 @@ async fn events_are_those_of_the_graph_its_nodes_models_and_tools() {
         "on_chat_model_stream model \"\"0",
         "on_chat_model_stream model \"\"1",
         "on_chat_model_stream model \"\"1",
+        "on_chat_model_stream model \"\"1",
         "on_chat_model_end model",
         "on_chain_stream model",
         "on_chain_end model",
@@ -129,6 +130,11 @@ async fn events_are_those_of_the_graph_its_nodes_models_and_tools() {
         "on_chain_end chat",
     ];
     assert_eq!(shown.collect::<Vec<_>>(), expected);
+    let calls = events.iter().map(|event| &event.data["data"]["chunk"]["tool_call_chunks"][0]);
+    let calls: Vec<_> =
+        calls.filter(|call| call.is_object()).map(|call| (&call["name"], &call["args"])).collect();
+    let (add, none) = (json!("add"), Value::Null);
+    assert_eq!(calls, [(&add, &json!("")), (&none, &json!("{\"a\":2")), (&none, &json!("}"))]);
     let of = |name: &str| &events.iter().find(|event| event.data["event"] == name).unwrap().data;
     let model = of("on_chat_model_end");
     assert_eq!(model["metadata"]["langgraph_node"], "model");
@@ -151,4 +157,15 @@ async fn tools_come_by_their_calls() {
         (&events[2].data["event"], &events[2].data["output"]["content"]),
         (&json!("on_tool_end"), &json!("42"))
     );
+}
+
+#[tokio::test]
+async fn a_stream_is_limited_to_namespaces() {
+    let server = start().await;
+    let thread = server.thread().await;
+    let body = json!({ "assistant_id": "parent", "input": { "euros": 20 } });
+    let path = format!("/threads/{thread}/runs/stream?namespace=child&namespace=other");
+    let events = support::events(server.send(Method::POST, &path, body).await).await;
+    assert_eq!(events[0].name, "metadata");
+    assert!(events.len() > 1 && events[1..].iter().all(|event| event.name.starts_with("values|child:")));
 }

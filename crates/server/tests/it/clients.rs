@@ -83,3 +83,15 @@ async fn the_client_of_ag_ui_works_unchanged() {
     let Some(clients) = installed("node_modules/@ag-ui/client") else { return };
     run("node".into(), "agui.mjs", &clients).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_client_of_ag_ui_for_langgraph_works_unchanged() {
+    let Some(clients) = installed("node_modules/@ag-ui/langgraph") else { return };
+    run("node".into(), "agui_langgraph.mjs", &clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn remote_graphs_for_javascript_and_the_hook_use_chat_work_unchanged() {
+    let Some(clients) = installed("node_modules/@ai-sdk/langchain") else { return };
+    run("node".into(), "remote.mjs", &clients).await;
+}

@@ -25,7 +25,7 @@ impl Hub {
     pub(crate) async fn thread_log(&self, thread: &str) -> Result<Arc<ThreadLog>, ApiError> {
         ids::check_thread(thread)?;
         let log = self.thread_logs.open(thread);
-        for live in self.live_of(thread).iter().filter(|live| !live.log.has_ended()) {
+        for live in self.live_of(thread) {
             log.follow(&live.about, &live.log);
         }
         if log.is_blank() {
