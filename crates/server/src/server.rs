@@ -24,7 +24,6 @@ use crate::{
     door::{Door, Token},
     error::ServerError,
     limits::Limits,
-    metrics,
     runs::hub::{Admit, Hub, Options},
 };
 
@@ -284,7 +283,7 @@ impl Server {
         let hub = Arc::new(hub);
         hub.recover()?;
         let routes = door.before(api::routes(hub.clone()));
-        let counted = middleware::from_fn_with_state(hub.clone(), metrics::count);
+        let counted = middleware::from_fn_with_state(hub.clone(), api::metrics::count);
         Ok((hub, routes.layer(counted)))
     }
 }
