@@ -1,17 +1,9 @@
-//! Numbers for Prometheus, at `/metrics`.
+//! Numbers for Prometheus.
 //!
 //! Start at [`Metrics`].
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
-use axum::{
-    body::Body,
-    extract::{MatchedPath, Request, State},
-    http::{HeaderValue, Method, header},
-    middleware::Next,
-    response::{IntoResponse, Response},
-};
-use futures::StreamExt as _;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{
@@ -22,9 +14,6 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
-use tokio::time::Instant;
-
-use crate::{error::ApiError, runs::hub::Hub};
 
 /// The upper bounds of durations in seconds: of requests, and of runs of models.
 const SECONDS: [f64; 11] = [0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0, 300.0, 1_800.0, 7_200.0];
@@ -100,66 +89,36 @@ impl Metrics {
         self.run_seconds.get_or_create(&GraphLabels { graph: graph.clone() }).observe(took.as_secs_f64());
         self.runs.get_or_create(&RunLabels { graph, status }).inc();
     }
+
+    /// Counts a request of a route that was answered.
+    pub(crate) fn answered(&self, method: &'static str, route: String, status: u16, took: Duration) {
+        let labels = RouteLabels { route: route.clone() };
+        self.request_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+        self.requests.get_or_create(&RequestLabels { method, route, status }).inc();
+    }
+
+    /// Counts a stream until the result is dropped.
+    pub(crate) fn open_stream(&self) -> OpenStream {
+        self.streams.inc();
+        OpenStream(self.streams.clone())
+    }
+
+    /// Returns all numbers as text, with those of the runs that wait and are under way.
+    pub(crate) fn text(&self, queued: usize, running: usize) -> Result<String, fmt::Error> {
+        let number = |number| i64::try_from(number).unwrap_or(i64::MAX);
+        self.queued.set(number(queued));
+        self.running.set(number(running));
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
 }
 
 /// An open stream.
-struct OpenStream(Gauge);
-
-impl OpenStream {
-    fn new(streams: &Gauge) -> Self {
-        streams.inc();
-        Self(streams.clone())
-    }
-}
+pub(crate) struct OpenStream(Gauge);
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
         self.0.dec();
     }
-}
-
-/// Counts a request, and its stream while that is open.
-pub(crate) async fn count(State(hub): State<Arc<Hub>>, request: Request, next: Next) -> Response {
-    let method = match *request.method() {
-        Method::GET => "GET",
-        Method::POST => "POST",
-        Method::PUT => "PUT",
-        Method::PATCH => "PATCH",
-        Method::DELETE => "DELETE",
-        _ => "other",
-    };
-    let route = request.extensions().get().map_or("unknown", MatchedPath::as_str).to_owned();
-    let begin = Instant::now();
-    let response = next.run(request).await;
-    let Metrics { requests, request_seconds, streams, .. } = &hub.metrics;
-    request_seconds
-        .get_or_create(&RouteLabels { route: route.clone() })
-        .observe(begin.elapsed().as_secs_f64());
-    requests.get_or_create(&RequestLabels { method, route, status: response.status().as_u16() }).inc();
-    let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    if !kind.is_some_and(|kind| kind.starts_with(b"text/event-stream")) {
-        return response;
-    }
-    let open = OpenStream::new(streams);
-    response.map(|body| {
-        Body::from_stream(body.into_data_stream().map(move |chunk| {
-            let _open = &open;
-            chunk
-        }))
-    })
-}
-
-/// The endpoint `/metrics`.
-pub(crate) async fn show(State(hub): State<Arc<Hub>>) -> Result<Response, ApiError> {
-    let (queued, running) = hub.queued_and_running();
-    hub.metrics.queued.set(gauge(queued));
-    hub.metrics.running.set(gauge(running));
-    let mut text = String::new();
-    encode(&mut text, &hub.metrics.registry).map_err(|error| ApiError::internal(error.to_string()))?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
-}
-
-fn gauge(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -24,7 +24,6 @@ use crate::{
     error::ServerError,
     limits::Limits,
     listener::serve,
-    metrics,
     runs::hub::{Admit, Hub, Options},
     studio::{self, Studio},
 };
@@ -282,7 +281,7 @@ impl Server {
         let hub = Arc::new(hub);
         hub.recover().await?;
         let routes = api::routes(hub.clone()).merge(studio::routes(Studio::new(hub.clone())));
-        let counted = middleware::from_fn_with_state(hub.clone(), metrics::count);
+        let counted = middleware::from_fn_with_state(hub.clone(), api::metrics::count);
         Ok((hub, door.before(routes).layer(counted)))
     }
 }

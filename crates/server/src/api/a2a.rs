@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use super::{
     assistants::assistant,
     extract::{Body, Query},
-    runs::{begin, result},
+    runs::begin,
 };
 use crate::{
     access::User,
@@ -165,7 +165,7 @@ async fn send(hub: &Arc<Hub>, user: &User, assistant: String, params: Value) -> 
     let live = begin(hub, user, &context, request).await?;
     let end = live.ended().await;
     let id = task_id.unwrap_or_else(|| live.about.run.clone());
-    Ok(task(&id, &context, result(hub, &live, &end)))
+    Ok(task(&id, &context, hub.result(&live, &end)))
 }
 
 /// Returns the task of a run with this result.

@@ -6,6 +6,7 @@ mod a2a;
 mod agui;
 mod assistants;
 pub(crate) mod extract;
+pub(crate) mod metrics;
 mod openapi;
 mod protocol;
 pub(crate) mod runs;
@@ -26,9 +27,7 @@ use axum::{
     routing::{get, post},
 };
 
-#[cfg(feature = "webhooks")]
-pub(crate) use self::runs::result;
-use crate::{access::guard::guard, error::ApiError, metrics, runs::hub::Hub};
+use crate::{access::guard::guard, error::ApiError, runs::hub::Hub};
 
 /// Returns all endpoints.
 pub(crate) fn routes(hub: Arc<Hub>) -> Router {

@@ -25,10 +25,10 @@ use crate::{
     rows::run::{RunRow, RunStatus},
     runs::{
         hub::{Hub, lanes::NewRun, run_key},
-        live::{LiveRun, RunEnd, Stop},
+        live::{LiveRun, Stop},
         request::{IfNotExists, OnCompletion, OnDisconnect, RunRequest},
     },
-    wire::{ids, state},
+    wire::ids,
 };
 
 pub(super) async fn create(
@@ -356,7 +356,7 @@ fn waited(hub: &Arc<Hub>, live: Arc<LiveRun>, cancels: bool) -> Response {
             Err(_) => return Some((Ok(Chunk::from_static(b"\n")), Some((hub, live, hangup)))),
             // Without an end the client asks again where `location` says.
             Ok(end) if end.is_left => Err(io::Error::other("the server stops")),
-            Ok(end) => Ok(Chunk::from(result(&hub, &live, &end).to_string())),
+            Ok(end) => Ok(Chunk::from(hub.result(&live, &end).to_string())),
         };
         Some((chunk, None))
     });
@@ -364,25 +364,4 @@ fn waited(hub: &Arc<Hub>, live: Arc<LiveRun>, cancels: bool) -> Response {
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     locate(&mut response, &thread, &run, Some("join"));
     response
-}
-
-/// Returns the result of a run that has ended, as clients that wait for it see it.
-pub(crate) fn result(hub: &Hub, live: &LiveRun, end: &RunEnd) -> Value {
-    let failed =
-        |error: &str, message: String| json!({ "__error__": { "error": error, "message": message } });
-    if let Some(failure) = &end.failure {
-        return json!({ "__error__": failure });
-    }
-    match end.state.as_ref().map(superstep_graph::erased::AnyState::values) {
-        None => json!({}),
-        Some(Err(error)) => failed("ServerError", superstep_graph::error::chain(&error)),
-        Some(Ok(values)) => {
-            let mut values = state::shown_values(values).into();
-            hub.hide(&live.about.graph, &mut values);
-            if !end.interrupts.is_empty() {
-                values["__interrupt__"] = end.interrupts.iter().map(state::interrupt).collect();
-            }
-            values
-        }
-    }
 }

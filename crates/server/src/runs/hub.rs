@@ -2,6 +2,8 @@
 //!
 //! Start at [`Hub`].
 
+#[cfg(feature = "webhooks")]
+mod ends;
 mod execute;
 pub(crate) mod lanes;
 mod thread_log;

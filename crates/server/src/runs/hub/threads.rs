@@ -2,16 +2,22 @@
 //!
 //! Start at [`Hub::history`].
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use superstep_graph::{
-    CheckpointId, History, RunOptions, ThreadId, checkpoint::CheckpointMeta, erased::JsonSnapshot,
+    CheckpointId, History, RunOptions, ThreadId,
+    checkpoint::CheckpointMeta,
+    erased::{AnyState, JsonSnapshot},
+    error::chain,
 };
 
 use crate::{
     error::ApiError,
     events::event::retain,
     rows::{table::contains, thread::ThreadRow},
-    runs::hub::{Hub, run_key},
+    runs::{
+        hub::{Hub, run_key},
+        live::{LiveRun, RunEnd},
+    },
     wire::state,
 };
 
@@ -106,6 +112,27 @@ impl Hub {
             self.hide(graph, &mut task["result"]);
         }
         Ok(state)
+    }
+
+    /// Returns the result of a run that has ended, as clients that wait for it see it.
+    pub(crate) fn result(&self, live: &LiveRun, end: &RunEnd) -> Value {
+        if let Some(failure) = &end.failure {
+            return json!({ "__error__": failure });
+        }
+        match end.state.as_ref().map(AnyState::values) {
+            None => json!({}),
+            Some(Err(error)) => {
+                json!({ "__error__": { "error": "ServerError", "message": chain(&error) } })
+            }
+            Some(Ok(values)) => {
+                let mut values = state::shown_values(values).into();
+                self.hide(&live.about.graph, &mut values);
+                if !end.interrupts.is_empty() {
+                    values["__interrupt__"] = end.interrupts.iter().map(state::interrupt).collect();
+                }
+                values
+            }
+        }
     }
 
     /// Removes the channels of a graph that clients do not see.
