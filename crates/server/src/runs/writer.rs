@@ -206,7 +206,7 @@ impl Writes {
             let (done, added) = oneshot::channel();
             let sent = sender.send(Write { write, done });
             async move {
-                // Without a receiver the run is being dropped, and nobody reads its events.
+                // Without a receiver the run is being dropped, and its events have no reader.
                 if sent.is_ok() { added.await.unwrap_or(Ok(())) } else { Ok(()) }
             }
             .boxed()

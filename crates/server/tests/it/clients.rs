@@ -21,6 +21,12 @@ fn installed(client: &str) -> Option<PathBuf> {
     Some(folder.canonicalize().unwrap())
 }
 
+/// Returns the browser of this machine.
+fn chromium() -> Option<PathBuf> {
+    let folders = std::env::split_paths(&std::env::var_os("PATH")?).collect::<Vec<_>>();
+    folders.iter().map(|folder| folder.join("chromium")).find(|program| program.exists())
+}
+
 /// Runs a script against a new server, which succeeds.
 async fn run(program: PathBuf, script: &str, clients: &Path) {
     let server = start().await;
@@ -30,6 +36,7 @@ async fn run(program: PathBuf, script: &str, clients: &Path) {
         .arg(script)
         .arg(&server.url)
         .env("CLIENTS", clients)
+        .env("CHROMIUM", chromium().unwrap_or_default())
         .env("LANGSMITH_TRACING", "false")
         .kill_on_drop(true);
     let output = timeout(Duration::from_secs(120), command.output()).await.unwrap().unwrap();
@@ -53,4 +60,14 @@ async fn the_sdk_for_javascript_works_unchanged() {
 async fn the_client_of_ag_ui_works_unchanged() {
     let Some(clients) = installed("node_modules/@ag-ui/client") else { return };
     run("node".into(), "agui.mjs", &clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hooks_of_chat_pages_work_unchanged_in_a_browser() {
+    let Some(clients) = installed("node_modules/playwright-core") else { return };
+    if chromium().is_none() {
+        writeln!(std::io::stderr(), "\nSKIPPED: there is no `chromium`\n").unwrap();
+        return;
+    }
+    run("node".into(), "browser.mjs", &clients).await;
 }
