@@ -182,11 +182,11 @@ fn last_checkpoint(batches: &[Batch]) -> Option<CheckpointId> {
         Kind::Started { head } => *head,
         _ => None,
     });
-    let stored = events.filter(|event| event.path.is_root()).filter_map(|event| match &event.kind {
+    let mut stored = events.filter(|event| event.path.is_root()).filter_map(|event| match &event.kind {
         Kind::Checkpoint { meta, .. } => Some(meta.id),
         _ => None,
     });
-    stored.last().or(began)
+    stored.next_back().or(began)
 }
 
 /// The writes of a run that wait until its events are stored.
