@@ -10,7 +10,7 @@ use std::{
     env, fs,
     path::Path,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use superstep_graph::{CompiledGraph, Cx, END, Route, START, State, StateGraph};
@@ -19,6 +19,7 @@ use superstep_sqlite::{SqliteCheckpointer, SqliteStore};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
+    time::Instant,
 };
 
 /// The variables with the port and the folder of the server, in its own process; without a name everything is in memory.

@@ -183,11 +183,11 @@ fn last_checkpoint(batches: &[Batch]) -> Option<CheckpointId> {
         Kind::Started { head } => *head,
         _ => None,
     });
-    let stored = events.filter(|event| event.path.is_root()).filter_map(|event| match &event.kind {
+    let mut stored = events.filter(|event| event.path.is_root()).filter_map(|event| match &event.kind {
         Kind::Checkpoint { meta, .. } => Some(meta.id),
         _ => None,
     });
-    stored.last().or(began)
+    stored.next_back().or(began)
 }
 
 /// The writes of a run that wait until its events are stored.
@@ -207,7 +207,7 @@ impl Writes {
             let (done, added) = oneshot::channel();
             let sent = sender.send(Write { write, done });
             async move {
-                // Without a receiver the run is being dropped, and nobody reads its events.
+                // Without a receiver the run is being dropped, and its events have no reader.
                 if sent.is_ok() { added.await.unwrap_or(Ok(())) } else { Ok(()) }
             }
             .boxed()

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the clients that `tests/it/clients.rs` looks for, into the folder $1: the SDKs of LangGraph for Python and JavaScript, its
-# hook for React with a page in Node, RemoteGraph, the transport of `useChat`, and the clients of AG-UI; and what drives a browser for the
-# page of the studio. Takes a minute. What cannot be installed is reported, and its test is skipped.
+# hooks for React, RemoteGraph, the transport of `useChat`, the clients of AG-UI, and what drives a browser. Takes some minutes. What
+# cannot be installed is reported, and its test is skipped. The browser itself is the package `chromium` of Debian.
 mkdir -p "$1" && cd "$1" || exit 1
 skip() { printf '\nSKIPPED: %s; the test that wants it does not run\n\n' "$1" >&2; }
 [ -x venv/bin/python ] && venv/bin/python -c 'import langgraph.pregel.remote' || { python3 -m venv venv && timeout 300 venv/bin/pip \
@@ -16,5 +16,7 @@ skip() { printf '\nSKIPPED: %s; the test that wants it does not run\n\n' "$1" >&
     playwright-core@1.65.1 axe-core@4.14.1 || skip "npm cannot install the driver of a browser"
 [ -d node_modules/@ag-ui/langgraph ] || timeout 300 npm install --silent --no-audit --no-fund \
     @ag-ui/langgraph@0.0.43 || skip "npm cannot install the client of AG-UI for LangGraph"
-[ -d node_modules/@ai-sdk/langchain ] || timeout 300 npm install --silent --no-audit --no-fund \
-    @langchain/langgraph@1 @ai-sdk/langchain@2.0.296 ai@6 || skip "npm cannot install RemoteGraph and the transport of useChat"
+[ -d node_modules/@ai-sdk/react ] || timeout 300 npm install --silent --no-audit --no-fund \
+    @ai-sdk/react@3.0.328 @ai-sdk/langchain@2.0.296 ai@6.0.326 @langchain/langgraph@1.7.3 esbuild@0.28.2 \
+    || skip "npm cannot install RemoteGraph and the hooks of chat pages"
+command -v chromium > /dev/null || skip "there is no chromium"

@@ -21,6 +21,12 @@ pub(crate) fn installed(client: &str) -> Option<PathBuf> {
     Some(folder.canonicalize().unwrap())
 }
 
+/// Returns the browser of this machine.
+fn chromium() -> Option<PathBuf> {
+    let folders = std::env::split_paths(&std::env::var_os("PATH")?).collect::<Vec<_>>();
+    folders.iter().map(|folder| folder.join("chromium")).find(|program| program.exists())
+}
+
 /// Runs a script against a new server, which succeeds.
 async fn run(program: PathBuf, script: &str, clients: &Path) {
     run_with(program, script, clients, &[]).await;
@@ -35,6 +41,7 @@ async fn run_with(program: PathBuf, script: &str, clients: &Path, arguments: &[&
         .arg(&server.url)
         .args(arguments)
         .env("CLIENTS", clients)
+        .env("CHROMIUM", chromium().unwrap_or_default())
         .env("LANGSMITH_TRACING", "false")
         // Node 20 has WebSockets behind this option, later versions without.
         .env("NODE_OPTIONS", "--experimental-websocket")
@@ -94,4 +101,14 @@ async fn the_client_of_ag_ui_for_langgraph_works_unchanged() {
 async fn remote_graphs_for_javascript_and_the_hook_use_chat_work_unchanged() {
     let Some(clients) = installed("node_modules/@ai-sdk/langchain") else { return };
     run("node".into(), "remote.mjs", &clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hooks_of_chat_pages_work_unchanged_in_a_browser() {
+    let Some(clients) = installed("node_modules/@ai-sdk/react") else { return };
+    if chromium().is_none() {
+        writeln!(std::io::stderr(), "\nSKIPPED: there is no `chromium`\n").unwrap();
+        return;
+    }
+    run("node".into(), "browser.mjs", &clients).await;
 }

@@ -22,6 +22,7 @@ pub(crate) fn all(server: Server) -> Server {
         .graph("parent", parent())
         .graph("write", write())
         .graph("key", key())
+        .graph("slow", slow())
 }
 
 #[derive(State, Clone, Debug, Default)]
@@ -187,6 +188,26 @@ pub(crate) fn write() -> Compiled<JsonState> {
         gate_of(gate).acquire().await.unwrap().forget();
         cx.emit_message(&id, json!({ "content": "two" }));
         let message = json!({ "id": id, "role": "assistant", "content": "one two", "reasoning": "Hm." });
+        JsonUpdate::new().write("messages", json!([message]))
+    });
+    graph.add_edge(START, model);
+    graph.add_edge(model, END);
+    graph.compile().unwrap()
+}
+
+/// A model that writes a word at a time, for two seconds.
+pub(crate) fn slow() -> Compiled<JsonState> {
+    let channels = JsonChannels::new().with("messages", JsonReducer::MergeById);
+    let mut graph = StateGraph::with_initial("slow", JsonState::new(&channels).unwrap());
+    let model = graph.add_node("model", async |_: JsonState, cx: Cx| {
+        let words = ["one", "two", "three", "four", "five", "six", "seven", "eight"];
+        for word in words {
+            let piece = if word == "one" { word.to_owned() } else { format!(" {word}") };
+            cx.emit_message("slow", json!({ "role": "assistant", "content": piece }));
+            tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        }
+        let message = json!({ "id": "slow", "role": "assistant", "content": words.join(" ") });
+        cx.emit_full_message("slow", &message);
         JsonUpdate::new().write("messages", json!([message]))
     });
     graph.add_edge(START, model);

@@ -7,7 +7,7 @@ use superstep_sqlite::{SqliteCheckpointer, SqliteStore};
 
 use crate::{
     graphs,
-    support::{TestServer, serve},
+    support::{Reader, TestServer, serve},
 };
 
 async fn on(folder: &tempfile::TempDir) -> TestServer {
@@ -69,4 +69,46 @@ async fn assistants_and_threads_are_there_after_a_restart() {
     assert_eq!(server.get(&format!("/threads/{thread}")).await, before);
     let answer = json!({ "assistant_id": "approve", "command": { "resume": "yes" } });
     assert_eq!(server.post(&format!("/threads/{thread}/runs/wait"), answer).await["verdict"], "yes");
+}
+
+#[tokio::test]
+async fn a_resumable_stream_is_read_again_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = on(&folder).await;
+    let thread = server.thread().await;
+    let body = json!({
+        "assistant_id": "approve", "input": { "euros": 20 }, "stream_mode": ["updates", "values", "debug"],
+        "stream_resumable": true, "durability": "sync",
+    });
+    let seen = server.stream(&thread, body).await;
+    let asked = server.get(&format!("/threads/{thread}/runs")).await[0]["run_id"].clone();
+    let gate = json!({ "assistant_id": "gate", "input": { "gate": "again" }, "stream_resumable": true, "durability": "sync" });
+    let waiting = server.thread().await;
+    let run = server.post(&format!("/threads/{waiting}/runs"), gate).await["run_id"].clone();
+    server.until(&waiting, run.as_str().unwrap(), "running").await;
+    server.stop().await;
+
+    let server = on(&folder).await;
+    let read = async |thread: &str, run: &serde_json::Value, after: &str| {
+        let place = format!("/threads/{thread}/runs/{}/stream", run.as_str().unwrap());
+        let request = server.request(Method::GET, &place).header("last-event-id", after);
+        crate::support::events(request.send().await.unwrap()).await
+    };
+    assert_eq!(read(&thread, &asked, "-1").await, seen);
+    assert_eq!(read(&thread, &asked, seen[2].id.as_ref().unwrap()).await, seen[3..]);
+    let of_thread = server.request(Method::GET, &format!("/threads/{thread}/stream"));
+    let mut of_thread = Reader::new(of_thread.header("last-event-id", "-1").send().await.unwrap());
+    assert_eq!(of_thread.next().await.unwrap(), seen[0]);
+
+    graphs::open("again");
+    let all = read(&waiting, &run, "-1").await;
+    let attempts: Vec<_> = all.iter().filter_map(|event| event.data["attempt"].as_u64()).collect();
+    assert_eq!(attempts, [1, 2]);
+    let values: Vec<_> = all.iter().filter(|event| event.name == "values").collect();
+    let lengths: Vec<_> = values.iter().map(|event| event.data["log"].as_array().unwrap().len()).collect();
+    assert_eq!(lengths, [0, 1, 2, 3]);
+
+    server.delete(&format!("/threads/{thread}")).await;
+    let gone = format!("/threads/{thread}/runs/{}/stream", asked.as_str().unwrap());
+    assert_eq!(server.request(Method::GET, &gone).send().await.unwrap().status(), 404);
 }

@@ -95,7 +95,7 @@ impl Owned {
         let runs = json!({ "assistant_id": assistant, "input": {} });
         let unknown = format!(
             "assistant `{assistant}` not found; the graphs of this server are `approve`, `chat`, `counter`, `fail`, \
-             `gate`, `key`, `parent`, `two`, `write`"
+             `gate`, `key`, `parent`, `slow`, `two`, `write`"
         );
         let unknown = (422, json!({ "detail": unknown }));
         let item = json!({ "namespace": [SECRET], "key": SECRET, "value": { "text": "of bob" } });
