@@ -38,11 +38,12 @@ fn helper(prompt: &'static str) -> superstep_graph::CompiledGraph<JsonState> {
         let messages: Vec<Value> = state.items("messages").cloned().collect();
         let id = format!("answer-{}", messages.len());
         let is_done = messages.last().is_some_and(|last| last["role"] == "tool");
-        let plan = cx.recorded("request", async || if is_done { "Done." } else { "plan" }).await;
+        let is_done = cx.recorded("request", async || is_done).await;
         cx.compared("prompt", move || json!({ "system": prompt })).await;
-        let text = match &*plan {
-            "plan" => "Two places name it:\n\n- `src/lib.rs`, which **declares** it\n- `src/main.rs`, which uses it\n\n```rust\nmod reader;\n```",
-            _ => "Renamed. Both files say `reader` now, and the tests pass.",
+        let text = if is_done {
+            "Renamed. Both files say `reader` now, and the tests pass."
+        } else {
+            "Two places name it:\n\n- `src/lib.rs`, which **declares** it\n- `src/main.rs`, which uses it\n\n```rust\nmod reader;\n```"
         };
         for piece in text.split_inclusive(' ') {
             cx.emit_message(&id, json!({ "role": "assistant", "content": piece }));

@@ -1,4 +1,5 @@
-// The page of the studio in a browser: `page.mjs URL CHROMIUM`. Prints `done` at its end. With SCREENS it stores pictures there.
+// The page of the studio in a browser: `page.mjs URL CHROMIUM`. Prints `done` at its end. With SCREENS it stores pictures there. With
+// DIST it takes the files of the page from there, so that a change of the page needs no build of the server.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -18,11 +19,14 @@ const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] }
 
 async function open(path, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1360, height: 820 }, colorScheme: 'light', bypassCSP: !!options.axe, ...options });
+  if (process.env.DIST) {
+    await context.route(/\/studio\/\w+\.(js|css)$/, (route) => route.fulfill({ path: join(process.env.DIST, route.request().url().split('/').pop()) }));
+  }
   const page = await context.newPage();
   page.setDefaultTimeout(15_000);
   page.on('request', (request) => assert(request.url().startsWith(base) || request.url().startsWith('data:'), `a request to ${request.url()}`));
   page.on('pageerror', (error) => assert.fail(`an error of the page: ${error.message}`));
-  page.on('console', (message) => assert(message.type() !== 'error' || message.text().includes('status of 4'), message.text()));
+  page.on('console', (message) => assert(message.type() !== 'error' || /status of 4|ERR_INTERNET_DISCONNECTED/.test(message.text()), message.text()));
   await page.goto(`${base}/studio/${path}`);
   return page;
 }
@@ -117,7 +121,7 @@ const steps = {
     await dialog.getByText('Next: two').waitFor();
     await dialog.getByText('5 → 15').waitFor();
     await picture(page, 'edit');
-    const before = await page.getByRole('option').count();
+    const before = await page.locator('[role=option].row').count();
     await dialog.getByRole('button', { name: 'Store and run' }).click();
     await page.waitForFunction((before) => document.querySelectorAll('[role=option].row').length >= before + 2, before);
     await page.getByText('done', { exact: true }).waitFor();

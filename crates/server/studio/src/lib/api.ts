@@ -2,9 +2,29 @@
 
 export type Info = { version: string, read_only: boolean, graphs: Array<string>, };
 
-export type ThreadList = { threads: Array<ThreadLine>, total: number, waiting: number, };
+export type ThreadList = { threads: Array<ThreadLine>, 
+/**
+ * The number of threads that match.
+ */
+total: number, 
+/**
+ * The number of questions that wait, on all threads.
+ */
+waiting: number, };
 
-export type ThreadLine = { id: string, graph: string | null, status: Status, title: string, head: number, step: number, next: Array<string>, waits: number, error: string | null, updated_ms: number, };
+export type ThreadLine = { id: string, 
+/**
+ * The name of the graph on this server; null if the server does not have it.
+ */
+graph: string | null, status: Status, 
+/**
+ * The text of the first input.
+ */
+title: string, head: number, step: number, next: Array<string>, 
+/**
+ * The number of questions that wait.
+ */
+waits: number, error: string | null, updated_ms: number, };
 
 export type Status = "running" | "waits" | "failed" | "paused" | "done" | "damaged" | "empty";
 
@@ -16,21 +36,65 @@ export type ArrowView = { from: number, to: number, line: string, head: string, 
 
 export type LabelView = { text: string, x: number, y: number, };
 
-export type ChannelInfo = { name: string, exclusive: boolean, ephemeral: boolean, untracked: boolean, };
+export type ChannelInfo = { name: string, 
+/**
+ * One write in each superstep.
+ */
+exclusive: boolean, ephemeral: boolean, untracked: boolean, };
 
-export type ThreadView = { line: ThreadLine, checkpoints: number, questions: Array<QuestionView>, stored_by: string | null, };
+export type ThreadView = { line: ThreadLine, 
+/**
+ * The number of checkpoints.
+ */
+checkpoints: number, questions: Array<QuestionView>, 
+/**
+ * The graph that stored the thread.
+ */
+stored_by: string | null, };
 
-export type Overview = { ids: Array<number>, parents: Array<number>, steps: Array<number>, sources: Array<string>, created_ms: Array<number>, next: Array<Array<number>>, nodes: Array<string>, is_cut: boolean, };
+export type Overview = { ids: Array<number>, 
+/**
+ * The distance to the parent, 0 for none.
+ */
+parents: Array<number>, steps: Array<number>, sources: Array<string>, 
+/**
+ * UTC milliseconds.
+ */
+created_ms: Array<number>, 
+/**
+ * The pending nodes of each, as positions in `nodes`.
+ */
+next: Array<Array<number>>, nodes: Array<string>, 
+/**
+ * Whether older checkpoints are left out.
+ */
+is_cut: boolean, };
 
 export type Window = { rows: Array<WindowRow>, };
 
-export type WindowRow = { id: number, wrote: Array<string>, bytes: number, tokens: Tokens | null, title: string | null, error: string | null, };
+export type WindowRow = { id: number, wrote: Array<string>, bytes: number, tokens: Tokens | null, 
+/**
+ * The text of an input.
+ */
+title: string | null, error: string | null, };
 
 export type Tokens = { input: number, output: number, };
 
-export type CheckpointView = { id: number, parent: number | null, parent_pruned: boolean, source: string, step: number, created_ms: number, next: Array<string>, metadata: Record<string, unknown>, channels: Array<Entry>, tasks: Array<TaskView>, wrote: Array<WriteView>, has_messages: boolean, };
+export type CheckpointView = { id: number, parent: number | null, parent_pruned: boolean, source: string, step: number, created_ms: number, next: Array<string>, metadata: Record<string, unknown>, channels: Array<Entry>, tasks: Array<TaskView>, 
+/**
+ * The updates that made it from its parent.
+ */
+wrote: Array<WriteView>, has_messages: boolean, };
 
-export type TaskView = { slot: number, node: string, status: TaskStatus, attempts: number, error: string | null, questions: Array<QuestionView>, answered: Array<string>, effects: Array<string>, result: string | null, item: string | null, subgraphs: Array<string>, };
+export type TaskView = { slot: number, node: string, status: TaskStatus, attempts: number, error: string | null, questions: Array<QuestionView>, answered: Array<string>, 
+/**
+ * The names of its effects with stored results.
+ */
+effects: Array<string>, 
+/**
+ * The text of its update, if it is finished.
+ */
+result: string | null, item: string | null, subgraphs: Array<string>, };
 
 export type TaskStatus = "done" | "waits" | "failed" | "cancelled" | "started" | "pending";
 
@@ -38,25 +102,69 @@ export type WriteView = { node: string, channels: Array<string>, bytes: number, 
 
 export type QuestionView = { id: string, node: string, key: string, question: unknown, schema: unknown, };
 
-export type Entry = { key: string, kind: JsonKind, bytes: number, count: number, preview: string, is_cut: boolean, };
+export type Entry = { key: string, kind: JsonKind, 
+/**
+ * The size of its JSON.
+ */
+bytes: number, 
+/**
+ * The number of entries of a list or an object, of characters of a text.
+ */
+count: number, preview: string, 
+/**
+ * The preview is not the whole value.
+ */
+is_cut: boolean, };
 
 export type JsonKind = "null" | "boolean" | "number" | "text" | "list" | "object";
 
-export type Part = { value: Entry, entries: Array<Entry>, text: string | null, offset: number, next: number | null, };
+export type Part = { value: Entry, entries: Array<Entry>, text: string | null, offset: number, 
+/**
+ * The offset of the next part; null at the end.
+ */
+next: number | null, };
 
 export type Changes = { against: number | null, channels: Array<ChannelChange>, unchanged: Array<string>, };
 
-export type ChannelChange = { channel: string, summary: string, changes: Array<Change>, more: number, };
+export type ChannelChange = { channel: string, 
+/**
+ * Such as `+1 of 9`.
+ */
+summary: string, changes: Array<Change>, 
+/**
+ * Changes that are left out.
+ */
+more: number, };
 
-export type Change = { pointer: string, kind: ChangeKind, before: string | null, after: string | null, lines: Array<DiffLine>, };
+export type Change = { 
+/**
+ * The place of the value in the channel, as a JSON pointer.
+ */
+pointer: string, kind: ChangeKind, before: string | null, after: string | null, 
+/**
+ * The lines of a text, instead of both.
+ */
+lines: Array<DiffLine>, };
 
 export type ChangeKind = "added" | "removed" | "changed";
 
-export type DiffLine = { sign: string, text: string, };
+export type DiffLine = { 
+/**
+ * `-`, `+`, a blank, or `~` for lines that are left out.
+ */
+sign: string, text: string, };
 
-export type MessagePage = { total: number, first: number, messages: Array<MessageView>, };
+export type MessagePage = { total: number, 
+/**
+ * The position of the first message.
+ */
+first: number, messages: Array<MessageView>, };
 
-export type MessageView = { id: string, role: string, content: string, is_cut: boolean, reasoning: string, calls: Array<CallView>, call: string | null, failed: boolean, interrupted: boolean, };
+export type MessageView = { id: string, role: string, content: string, is_cut: boolean, reasoning: string, calls: Array<CallView>, 
+/**
+ * The call that it answers.
+ */
+call: string | null, failed: boolean, interrupted: boolean, };
 
 export type CallView = { id: string, name: string, arguments: string, };
 
@@ -64,18 +172,34 @@ export type Inbox = { threads: Array<InboxThread>, };
 
 export type InboxThread = { line: ThreadLine, questions: Array<QuestionView>, };
 
-export type Accepted = { checkpoint: number | null, thread: string, };
+export type Accepted = { 
+/**
+ * The new checkpoint; null for a run.
+ */
+checkpoint: number | null, thread: string, };
 
 export type DryRun = { changes: Changes, next: Array<string>, };
 
-export type Comparison = { changes: Changes, common: number | null, one: Array<PathStep>, other: Array<PathStep>, };
+export type Comparison = { changes: Changes, 
+/**
+ * The newest checkpoint on the paths to both, if they are of one thread.
+ */
+common: number | null, one: Array<PathStep>, other: Array<PathStep>, };
 
 export type PathStep = { id: number, step: number, source: string, ran: Array<string>, created_ms: number, };
 
 export type ReplayView = { same: number, taken: number, skipped: number, left: number, fork: number | null, divergence: DivergenceView | null, };
 
-export type DivergenceView = { text: string, checkpoint: number, step: number, node: string, at: string, kind: string, place: string, recorded: string, now: string, changes: Array<string>, };
+export type DivergenceView = { 
+/**
+ * The whole in words.
+ */
+text: string, checkpoint: number, step: number, node: string, at: string, kind: string, place: string, recorded: string, now: string, changes: Array<string>, };
 
 export type HeadEvent = { thread: string, head: number, status: Status, next: Array<string>, waits: number, };
 
-export type MessageEvent = { id: string, node: string, text: string, reasoning: string, ended: boolean, };
+export type MessageEvent = { id: string, node: string, text: string, reasoning: string, 
+/**
+ * The message is complete, or its pieces are void.
+ */
+ended: boolean, };

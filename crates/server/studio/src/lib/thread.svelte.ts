@@ -1,5 +1,5 @@
 import type { GraphView, HeadEvent, MessageEvent, Overview, ThreadView, Window, WindowRow } from './api';
-import { get, path } from './client';
+import { Failure, get, path } from './client';
 import { follow } from './live.svelte';
 
 /** A checkpoint in the list. */
@@ -41,6 +41,9 @@ export class ThreadModel {
   private asked = new Set<number>();
   private stop: () => void;
   private overview: Overview | null = null;
+  private reading: Promise<void> | null = null;
+  private isStale = false;
+  private isClosed = false;
 
   constructor(readonly id: string) {
     const handlers: Record<string, (data: any) => void> = {
@@ -52,6 +55,7 @@ export class ThreadModel {
   }
 
   close() {
+    this.isClosed = true;
     this.stop();
   }
 
@@ -72,8 +76,22 @@ export class ThreadModel {
     return this.positions.get(id) ?? -1;
   }
 
+  /** Reads what is new. While that is under way another call makes it read once more. */
+  refresh(): Promise<void> {
+    this.isStale = true;
+    this.reading ??= this.readAll().finally(() => (this.reading = null));
+    return this.reading;
+  }
+
+  private async readAll() {
+    while (this.isStale) {
+      this.isStale = false;
+      await this.read();
+    }
+  }
+
   /** Reads the head, and the checkpoints since the newest that is known. */
-  async refresh(): Promise<void> {
+  private async read() {
     try {
       const view = await get<ThreadView>(path('threads', this.id));
       const graph = view.line.graph;
@@ -96,6 +114,8 @@ export class ThreadModel {
       this.error = '';
     } catch (error) {
       this.error = error instanceof Error ? error.message : `${error}`;
+      // The stream may have said what is new while the answer was lost.
+      if (error instanceof Failure && error.status === 0 && !this.isClosed) setTimeout(() => void this.refresh(), 1_000);
     }
     this.isLoading = false;
   }
