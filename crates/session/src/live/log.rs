@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::live::event::SessionEvent;
+use crate::live::event::{SessionEvent, TurnEnd};
 
 /// Maximum size of the events that a session keeps, in bytes.
 pub(super) const MAX_BYTES: usize = 16 << 20;
@@ -19,6 +19,12 @@ pub(super) const MAX_RAW_BYTES: usize = 256 << 20;
 
 /// The size of an event besides its texts.
 const EVENT_BYTES: usize = 128;
+
+/// The size of a message in a state besides its text. About four times what it takes, so that few states of ended turns are kept.
+const MESSAGE_BYTES: usize = 4 << 10;
+
+/// The most that the state at the end of a turn counts, so that the events before it stay.
+const MAX_STATE_BYTES: usize = MAX_BYTES / 2;
 
 /// The first event of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +154,8 @@ impl Events {
 /// There is no event yet.
 struct Waiting;
 
-/// Estimates the size of an event in bytes by its long texts.
+/// Estimates the size of an event in bytes by its long texts. Each turn loads the thread again, so that the states of ended turns share
+/// nothing.
 fn size(event: &SessionEvent) -> usize {
     EVENT_BYTES
         + match event {
@@ -160,6 +167,10 @@ fn size(event: &SessionEvent) -> usize {
             SessionEvent::Call(call) => {
                 call.result.as_ref().map_or(0, String::len) + call.args.to_string().len()
             }
+            SessionEvent::TurnEnded(TurnEnd { result: Ok(ended), .. }) => {
+                let messages = ended.state.messages.iter();
+                messages.map(|it| MESSAGE_BYTES + it.content.len()).sum::<usize>().min(MAX_STATE_BYTES)
+            }
             SessionEvent::Asked(question) => question.waiting.request.question.len() * 2,
             _ => 0,
         }
@@ -167,8 +178,15 @@ fn size(event: &SessionEvent) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use superstep::{
+        agent::{AgentOutcome, AgentState},
+        llm::Message,
+    };
+
     use super::*;
-    use crate::live::event::Said;
+    use crate::live::event::{Ended, Said};
 
     fn piece(text: &str) -> SessionEvent {
         SessionEvent::Piece { message: "m".into(), said: Said::Text, piece: text.into() }
@@ -181,6 +199,27 @@ mod tests {
             Some((number, _)) => format!("{number} other"),
             None => "end".to_owned(),
         }
+    }
+
+    #[test]
+    fn the_states_of_ended_turns_count() {
+        let end = |messages: usize| {
+            let messages = (0..messages).map(|n| Message::user("x").with_id(n.to_string())).collect();
+            let state = Arc::new(AgentState { messages, ..AgentState::default() });
+            let (outcome, waiting) = (AgentOutcome::Completed, Vec::new());
+            let ended = Ended { outcome, state, checkpoint: None, waiting, has_schema: false };
+            SessionEvent::TurnEnded(TurnEnd { turn: 1, took: Duration::ZERO, result: Ok(ended) })
+        };
+        assert_eq!(size(&end(3)), EVENT_BYTES + 3 * (MESSAGE_BYTES + 1));
+        let log = EventLog::new(MAX_BYTES);
+        let mut receiver = log.subscribe(Since::Now);
+        log.push(piece("a"));
+        log.push(end(MAX_BYTES / MESSAGE_BYTES));
+        assert_eq!(text(receiver.try_next()), "1 1");
+        for _ in 0..9 {
+            log.push(end(MAX_BYTES / MESSAGE_BYTES));
+        }
+        assert!(log.0.kept().events.len() <= 2);
     }
 
     #[tokio::test]

@@ -241,11 +241,11 @@ impl Sessions {
         let has_more = found.len() > skip.saturating_add(limit);
         let mut page = Vec::new();
         for Found { mut info, store } in found.drain(..).skip(skip).take(limit) {
-            if let Some(store) = store {
-                if let Ok(state) = graph()?.with_checkpointer(store).thread(&info.thread).state().await {
-                    info.title = title(&state.values);
-                    info.is_waiting = state.tasks.iter().any(|task| !task.interrupts.is_empty());
-                }
+            if let Some(store) = store
+                && let Ok(state) = graph()?.with_checkpointer(store).thread(&info.thread).state().await
+            {
+                info.title = title(&state.values);
+                info.is_waiting = state.tasks.iter().any(|task| !task.interrupts.is_empty());
             }
             page.push(info);
         }
