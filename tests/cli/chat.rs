@@ -590,6 +590,7 @@ async fn many_turns_leave_the_memory_flat_and_no_stale_line() {
             let columns = if turn % 20 == 5 { "60" } else { "110" };
             tmux.tmux(&["resize-window", "-x", columns, "-y", "30"]);
         }
+        // Some hundred turns approach the window of the model, which loads the table of tokens once, of about 50 MB.
         if turn == turns / 3 {
             at_third = kilobytes();
         }

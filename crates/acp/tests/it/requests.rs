@@ -113,8 +113,8 @@ async fn invalid_parameters_are_errors_that_name_the_problem() {
         ("session/prompt", json!({ "sessionId": "s", "prompt": [] }), "the prompt is empty"),
         (
             "session/prompt",
-            json!({ "sessionId": "s", "prompt": [{ "type": "audio" }] }),
-            "unknown variant `audio`",
+            json!({ "sessionId": "s", "prompt": [{ "type": "video" }] }),
+            "unknown variant `video`",
         ),
         ("authenticate", json!({ "methodId": "x" }), "no method of authentication"),
     ] {
