@@ -169,6 +169,10 @@ traces:
 pgvector:
     sh crates/postgres/tests/pgvector.sh target/pgvector
 
+# A kit from PyPI that grades what stays of a conversation over several compactions, for the tests that want it.
+compaction:
+    sh tests/it/compaction/install.sh target/compaction
+
 # LangGraph for Python, for the test of the page that compares programs.
 langgraph:
     sh tests/it/langgraph/install.sh target/langgraph

@@ -7,6 +7,7 @@ mod support;
 #[cfg(all(feature = "openai", feature = "sqlite"))]
 mod agent;
 mod axum_service;
+mod compaction;
 mod engine;
 mod error_pages;
 mod evolution;

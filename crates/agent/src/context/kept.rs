@@ -150,8 +150,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use futures::stream;
-    use superstep_graph::MemoryCheckpointer;
-    use superstep_llm::{ChatModel, Delta, FinishReason, Request, ResponseStream};
+    use superstep_graph::{MemoryCheckpointer, State as _};
+    use superstep_llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, ToolCall};
 
     use crate::{
         Agent, AgentState, ReactConfig,
@@ -251,5 +251,33 @@ mod tests {
             carried.contains("Never push.") && carried.contains("Room 0 ") && !carried.contains("Room 59 ")
         );
         assert!(!carried.contains("earlier messages"), "only pins are kept by default: {carried}");
+    }
+
+    #[tokio::test]
+    async fn the_latest_list_and_each_skill_stay() {
+        let model = Arc::new(Forgets::default());
+        let agent = agent(&model, Keep::recommended());
+        let thread = agent.thread("t");
+        thread.ask("plan").await.unwrap();
+        let stored = agent.graph().thread("t");
+        let called = |id: &str, tool: &str, arguments: &str, result: &str| {
+            let call = ToolCall::new(id, tool, arguments);
+            [Message::assistant("").with_tool_calls([call]), Message::tool(id, result)]
+        };
+        let messages = [
+            called("c1", "todo", r#"{"items":1}"#, "[ ] read"),
+            called("c2", "skill", r#"{"name":"release"}"#, "Tag first."),
+            called("c3", "skill", r#"{"name":"review"}"#, "Read twice."),
+            called("c4", "todo", r#"{"items":2}"#, "[x] read"),
+            called("c5", "shell", "{}", &"a secret ".repeat(200)),
+        ];
+        let messages: Vec<_> = messages.into_iter().flatten().chain([Message::assistant("ok")]).collect();
+        stored.update(AgentState::update().messages(messages)).await.unwrap();
+        thread.run(agent.input("go on").compact(true)).await.unwrap();
+        let kept = last(&model).into_iter().find(|text| text.starts_with("<kept>")).unwrap();
+        let results = "\n<result of=\"skill\" arguments={\"name\":\"release\"}>\nTag first.\n</result>\n\n\
+                       <result of=\"skill\" arguments={\"name\":\"review\"}>\nRead twice.\n</result>\n\n\
+                       <result of=\"todo\" arguments={\"items\":2}>\n[x] read\n</result>\n";
+        assert!(kept.contains(results) && !kept.contains("[ ] read") && !kept.contains("secret"), "{kept}");
     }
 }

@@ -323,6 +323,45 @@ async fn a_replay_names_the_first_difference_and_paths_are_compared() {
 }
 
 #[tokio::test]
+async fn a_page_follows_runs_of_this_server_and_of_other_programs() {
+    let store = Arc::new(MemoryCheckpointer::new());
+    let server = serve(studio(Server::new()).checkpointer(store.clone() as Arc<dyn Checkpointer>)).await;
+    let body = json!({ "graph": "gate", "input": { "gate": "studio" }, "thread": "gated" });
+    server.post(&format!("{API}/threads"), body).await;
+    let stream = server.request(Method::GET, &format!("{API}/events?thread=gated")).send().await.unwrap();
+    let mut events = Reader::new(stream);
+    let mut head = async |fits: &dyn Fn(&Value) -> bool| loop {
+        let event = events.next().await.unwrap();
+        if event.name == "head" && fits(&event.data) {
+            return event.data;
+        }
+    };
+    head(&|data| data["status"] == "running" && data["next"] == json!(["wait"])).await;
+    open("studio");
+    let end = head(&|data| data["status"] == "done").await["head"].as_u64().unwrap();
+    // Another program with the same store.
+    let other = graphs::gate().with_checkpointer(store);
+    open("studio");
+    other.thread("gated").run(graphs::Gated::update()).await.unwrap();
+    assert!(head(&|data| data["status"] == "done").await["head"].as_u64().unwrap() > end);
+    let stream = server.request(Method::GET, &format!("{API}/events?thread=rename")).send().await.unwrap();
+    server
+        .post(&format!("{API}/threads"), json!({ "graph": "helper", "input": ask(), "thread": "rename" }))
+        .await;
+    let mut events = Reader::new(stream);
+    let mut text = String::new();
+    loop {
+        let event = events.next().await.unwrap();
+        match &*event.name {
+            "message" => text += event.data["text"].as_str().unwrap(),
+            "head" if event.data["status"] == "waits" => break,
+            _ => {}
+        }
+    }
+    assert!(text.starts_with("Two places name it:") && text.ends_with("```"), "{text}");
+}
+
+#[tokio::test]
 async fn a_studio_for_reading_changes_nothing() {
     let server = serve(studio(Server::new()).read_only()).await;
     assert_eq!(server.get(&format!("{API}/info")).await["read_only"], true);
