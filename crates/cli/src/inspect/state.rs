@@ -87,6 +87,10 @@ pub(crate) fn position(
         let lines: Vec<_> = list.lines().collect();
         text.push_str(&format!("to do       {}\n", lines.join("\n            ")));
     }
+    for (nth, pin) in state.pins.iter().enumerate() {
+        let label = if nth == 0 { "pins" } else { "" };
+        text.push_str(&format!("{label:<12}{}: {}\n", pin.kind.as_str(), brief(&pin.text, 80)));
+    }
     let files = state.files.iter().flat_map(changed_files).collect::<Vec<_>>();
     if !files.is_empty() {
         text.push_str(&format!("files       {}\n", files.join("\n            ")));
