@@ -19,7 +19,7 @@ use serde_json::json;
 use superstep::{
     agent::{
         Agent, AgentState, ReactConfig,
-        state::{Pin, PinKind},
+        config::{Pin, PinKind},
     },
     llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream},
     prelude::*,

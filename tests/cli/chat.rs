@@ -132,7 +132,7 @@ async fn a_summary_on_request_precedes_the_next_message() {
     let place = Place::new();
     let server = serve([txt("noted"), txt("the summary"), txt("two"), txt("three")]).await;
     let args = ["chat", "--thread", "t", "--base-url", &server.base_url(), "--model", "m"];
-    let input = format!("{}\n/compact\nnext\nlast\n", "a long text ".repeat(4_000));
+    let input = format!("{}\n/compact\nnext\nlast\n", "a long text ".repeat(8_000));
     let ran = place.run_with_stdin(&args, input.as_bytes()).await.ok();
     assert_eq!(ran.stdout, "noted\ntwo\nthree\n");
     let shortened = ran.stderr.matches("the conversation was shortened for the model").count();
@@ -492,6 +492,8 @@ async fn ten_turns_survive_tools_decisions_a_steer_a_fork_and_a_kill() {
     let url = server.base_url();
     let args = ["chat", "--thread", "t", "--base-url", &url, "--model", "m", "--no-memory"];
     let Some(tmux) = Tmux::start(&place, 80, &args) else { return };
+    // What is typed before belongs to the terminal, whose Enter is another character.
+    tmux.sees("ready").await;
     for turn in 1..=2 {
         tmux.says(&format!("turn {turn}"));
         tmux.replied(turn).await;

@@ -166,7 +166,7 @@ async fn the_tools_are_listed_with_their_groups() {
         assert!(listed.contains(words), "{listed}");
     }
     let lines = place.run(&["tools", "--json"]).await.ok().lines();
-    assert_eq!(lines.len(), 10);
+    assert_eq!(lines.len(), 11);
     let shell = lines.iter().find(|line| line["tool"] == "shell").unwrap();
     assert_eq!((&shell["group"], &shell["asks"]), (&"shell".into(), &true.into()));
     assert!(shell["about"].as_str().unwrap().starts_with("Runs a command"));

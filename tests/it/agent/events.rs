@@ -113,7 +113,7 @@ fn the_json_form_of_every_event_is_stable() {
             r#"{"event":"steered","data":{"id":"steered.1","text":"in French"}}"#,
             r#"{"event":"truncated_answer","data":{}}"#,
             r#"{"event":"compacted","data":{"before":9,"after":5,"dropped":3}}"#,
-            r#"{"event":"compacted","data":{"before":9,"after":5,"dropped":3,"over":1}}"#,
+            r#"{"event":"compacted","data":{"before":9,"after":5,"dropped":3,"over":1,"pins_left_out":2}}"#,
             r#"{"event":"compaction_paused","data":{}}"#,
             r#"{"event":"loop","data":{"rule":"repeat","tool":"shell","n":3}}"#,
             r#"{"event":"budget_warning","data":{"budget":"budget_tokens","percent":80}}"#,

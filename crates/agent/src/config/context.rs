@@ -18,7 +18,7 @@ pub struct ContextConfig {
     pub budget: ContextBudget,
     /// The reductions applied in this order until the request is within its budget.
     pub layers: Vec<ContextLayer>,
-    /// What requests keep of the messages that they leave out.
+    /// The texts that requests keep of the messages that they leave out.
     #[serde(skip_serializing_if = "Keep::is_default")]
     pub keep: Keep,
     /// The condition for giving up summaries.

@@ -1,13 +1,13 @@
-//! What requests keep of the messages that they leave out.
+//! The texts that requests keep of the messages that they leave out.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::state::Pin;
+use super::pins::Pin;
 
-/// What requests keep, word for word, of earlier messages that they leave out: one message before the summary. It is written when
-/// messages are left out, and stays as it is until more are, so that the provider's cache has it.
+/// The texts that requests keep, word for word, of earlier messages that they leave out: one message before the summary, written when
+/// messages are left out. Until more are, it stays as it is, so that the provider's cache has it.
 ///
 /// Shares are parts of the [window](super::ContextConfig::window). What does not fit into its share is left out, the least important
 /// kind of pins and the oldest messages first.
@@ -21,13 +21,13 @@ pub struct Keep {
     pub pins_share: f64,
     /// The share of the user's newest messages; 0 for none.
     pub user_messages: f64,
-    /// The tools whose results are kept, such as a task list.
+    /// The tools whose results stay, such as a task list.
     pub results: BTreeMap<String, KeptResults>,
     /// The share of these results.
     pub results_share: f64,
 }
 
-/// The results of a tool that are kept.
+/// The results of a tool that stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeptResults {

@@ -13,6 +13,7 @@ pub(crate) mod limit;
 pub(crate) mod loops;
 pub(crate) mod media;
 pub(crate) mod millis;
+pub(crate) mod pins;
 pub(crate) mod prompts;
 pub(crate) mod react_config;
 pub(crate) mod retrieve;
@@ -29,6 +30,7 @@ pub use self::{
     limit::{AtLimit, Limit, LimitUnit},
     loops::{LoopAction, LoopRule, Repeat},
     media::MediaConfig,
+    pins::{Pin, PinKind, PinSource},
     react_config::ConfigError,
     retrieve::Retrieve,
     tools::{ResultOrder, ToolErrors, ToolMode},

@@ -4,7 +4,7 @@ use superstep_llm::{Message, ToolSpec, media::Accepts, tokens::TokenCounter};
 
 use super::{
     frame::{Frame, synthetic_text},
-    kept,
+    retained,
     shown::Shown,
     summary,
 };
@@ -103,9 +103,9 @@ impl<'a> Meter<'a> {
         self.message(&summary::message(text))
     }
 
-    /// Returns the tokens of what is kept, as it is sent.
+    /// Returns the tokens of the texts that stay of messages that are left out, as they are sent.
     pub(super) fn carried(&self, text: &str) -> u64 {
-        self.message(&kept::message(text))
+        self.message(&retained::message(text))
     }
 
     pub(super) fn pins(&self) -> &'a Pins {

@@ -7,9 +7,9 @@
 pub(crate) mod conversation_text;
 pub(crate) mod finish;
 pub(crate) mod frame;
-pub(crate) mod kept;
 pub(crate) mod meter;
 pub(crate) mod plan;
+pub(crate) mod retained;
 pub(crate) mod retrieved;
 pub(crate) mod shown;
 pub(crate) mod summary;

@@ -6,8 +6,8 @@ use superstep_llm::{Message, Request, Role};
 
 use super::{
     conversation_text::conversation_text,
-    kept::Keeper,
     meter::Meter,
+    retained::Keeper,
     shown::{Shown, is_of_user},
 };
 use crate::{
@@ -300,7 +300,7 @@ impl<'a> Plan<'a> {
         Some(places.into_iter().find(|place| fits(*place)).unwrap_or(last))
     }
 
-    /// Returns the tokens of the sent conversation from `start` on, with what is kept of the messages before it.
+    /// Returns the tokens of the sent conversation from `start` on, with the texts that stay of the messages before it.
     fn rest(&self, start: usize) -> u64 {
         let kept =
             self.newest_user_before(start).map_or(0, |kept| self.meter.message(&self.shown.messages[kept]));

@@ -7,7 +7,7 @@ use std::{
 
 use superstep_llm::{Message, MessageData, Role, convert::DerivedFrom};
 
-use super::{kept, summary};
+use super::{retained, summary};
 use crate::{
     config::{Truncate, prompts},
     state::{ContextView, Messages},
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct Shown<'a> {
     pub(super) messages: &'a Messages,
     pub(super) summary: Option<Cow<'a, str>>,
-    /// What is kept of the messages before the sent part.
+    /// The texts that stay of the messages before the sent part.
     carried: Option<&'a str>,
     /// The start of the sent part.
     pub(super) start: usize,
@@ -74,7 +74,7 @@ impl<'a> Shown<'a> {
             let is_bare = at < without_origin && shown.origin.is_some();
             if is_bare { shown.with(|message| message.origin = None) } else { shown }
         });
-        let carried = self.carried.map(kept::message);
+        let carried = self.carried.map(retained::message);
         carried.into_iter().chain(summary).chain(newest).chain(rest)
     }
 

@@ -237,7 +237,7 @@ mod tests {
     use superstep_llm::{ChatModel, Delta, ResponseStream, ToolCall};
 
     use super::*;
-    use crate::Agent;
+    use crate::{Agent, ReactConfig, config::Keep};
 
     /// A model that stores the texts of each request, and answers one for a summary with `S`.
     #[derive(Default)]
@@ -257,10 +257,17 @@ mod tests {
         }
     }
 
+    /// An agent that keeps no messages of the user beside a summary.
+    fn agent(model: &Arc<Summarises>, store: Arc<MemoryCheckpointer>) -> Agent {
+        let mut config = ReactConfig::default();
+        config.context.keep = Keep::default();
+        Agent::builder(model.clone()).config(config).checkpointer(store).build().unwrap()
+    }
+
     #[tokio::test]
     async fn a_requested_summary_precedes_the_first_call_of_its_turn_only() {
         let (model, store) = (Arc::new(Summarises::default()), Arc::new(MemoryCheckpointer::new()));
-        let agent = Agent::builder(model.clone()).checkpointer(store).build().unwrap();
+        let agent = agent(&model, store);
         let thread = agent.thread("t");
         thread.ask(&"one ".repeat(200)).await.unwrap();
         thread.ask("two").await.unwrap();
@@ -284,7 +291,7 @@ mod tests {
     #[tokio::test]
     async fn a_requested_summary_that_gains_nothing_is_discarded_once() {
         let (model, store) = (Arc::new(Summarises::default()), Arc::new(MemoryCheckpointer::new()));
-        let agent = Agent::builder(model.clone()).checkpointer(store).build().unwrap();
+        let agent = agent(&model, store);
         for _ in 0..2 {
             agent.thread("t").run(agent.input("a").compact(true)).await.unwrap();
             let state = agent.graph().thread("t").state().await.unwrap().values;

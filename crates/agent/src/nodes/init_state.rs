@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     AgentState,
-    config::Breaker,
-    context::{finish::problem, kept},
+    config::{Breaker, pins},
+    context::finish::problem,
     deps::{AgentDeps, folder},
     state::{AgentStateUpdate, ContextView, LastAnswer, Metadata, StopReason},
 };
@@ -49,10 +49,10 @@ pub(crate) async fn init_state(
     if !earlier.is_empty() {
         update = update.steered(last);
     }
-    let pins = state.missing_pins(&deps.config.context.keep.pins);
-    if !pins.is_empty() {
-        earlier.insert(0, kept::pinned(&pins).with_id(cx.id("pins")));
-        update = update.pins(pins);
+    let missing = state.missing_pins(&deps.config.context.keep.pins);
+    if !missing.is_empty() {
+        earlier.insert(0, pins::pinned(&missing).with_id(cx.id("pins")));
+        update = update.pins(missing);
     }
     if !earlier.is_empty() {
         update = update.messages(before_input(&state, earlier));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::{
     Log, State, ThreadId,
-    state::{ById, IdOf},
+    state::{ById, IdOf, Merge, Merges},
 };
 use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage, snapshots::FileChanges};
 
@@ -15,12 +15,14 @@ use super::{
     hook_failure::HookFailure,
     outcome::{AgentOutcome, StopReason},
     parts::Parts,
-    pins::Pins,
     request_frame::RequestFrame,
     spent::Spent,
     view::{ContextView, RequestSize},
 };
-use crate::config::{Budget, PermissionRule};
+use crate::{
+    config::{Budget, PermissionRule, Pin, PinSource, pins},
+    plain_name::hash_of,
+};
 
 /// Selects the id of a [`Message`].
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +40,9 @@ impl IdOf<Message> for MessageIds {
 
 /// The conversation.
 pub type Messages = ById<Message, MessageIds>;
+
+/// The pins of a thread, in the order in which they were added.
+pub type Pins = ById<Pin>;
 
 /// The state of the agent graph.
 ///
@@ -244,6 +249,33 @@ pub struct Metadata {
 }
 
 impl AgentState {
+    /// Returns the update that adds pins, with the message by which the model learns of them. Apply it between two turns, by
+    /// [`update`](superstep_graph::Thread::update), or with the input of one.
+    pub fn pin(pins: impl IntoIterator<Item = Pin>) -> AgentStateUpdate {
+        let pins: Vec<Pin> = pins.into_iter().collect();
+        let message = pins::pinned(&pins);
+        Self::update().pins(pins).messages([message])
+    }
+
+    /// Returns the update that removes pins by their ids, with the message by which the model learns of it. An id that is not there
+    /// is an error of the update.
+    pub fn unpin(&self, ids: impl IntoIterator<Item = String>) -> AgentStateUpdate {
+        let ids: Vec<String> = ids.into_iter().collect();
+        let gone: Vec<Pin> = ids.iter().filter_map(|id| self.pins.get(id)).cloned().collect();
+        let message = pins::unpinned(&gone);
+        let update = Self::update().pins(Merges(ids.into_iter().map(Merge::remove).collect()));
+        if gone.is_empty() { update } else { update.messages([message]) }
+    }
+
+    /// Returns the configured pins that the thread does not have.
+    pub(crate) fn missing_pins(&self, configured: &[Pin]) -> Vec<Pin> {
+        let with_id = |pin: &Pin| {
+            let pin = Pin { source: PinSource::Config, ..pin.clone() };
+            if pin.id.is_empty() { Pin { id: hash_of(&pin.text), ..pin } } else { pin }
+        };
+        configured.iter().map(with_id).filter(|pin| self.pins.get(&pin.id) != Some(pin)).collect()
+    }
+
     /// Returns the owner of the memory: the user, or the thread if no user is set; `None` if there is neither.
     pub fn memory_owner(&self, thread: Option<&ThreadId>) -> Option<String> {
         let user = Some(self.user_id.as_str()).filter(|user| !user.is_empty());

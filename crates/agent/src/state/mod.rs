@@ -9,21 +9,20 @@ pub(crate) mod has_agent;
 pub(crate) mod hook_failure;
 pub(crate) mod outcome;
 pub(crate) mod parts;
-pub(crate) mod pins;
 pub(crate) mod request_frame;
 pub(crate) mod spent;
 pub(crate) mod view;
 
 pub use self::{
     agent_state::{
-        AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure, Refusal, ToolCallRecord,
+        AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure, Pins, Refusal,
+        ToolCallRecord,
     },
     conversation::conversation,
     cost::{ModelCost, TurnCost},
     hook_failure::HookFailure,
     outcome::{BudgetLimit, StopReason},
     parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus},
-    pins::{Pin, PinKind, PinSource, Pins},
     request_frame::{FrameData, RequestFrame},
     view::{ContextView, RequestSize},
 };

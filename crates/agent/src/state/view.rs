@@ -17,7 +17,7 @@ pub struct ContextView {
     /// The summary of the messages before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// What is kept word for word of the messages before it: pins, results and messages of the user, as one message.
+    /// The texts that stay of the messages before it, word for word: pins, results and messages of the user, as one message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carried: Option<String>,
     /// A user message before [`start`](Self::start) that is still sent, because it was the newest when the

@@ -9,6 +9,7 @@ pub(crate) mod jobs;
 pub(crate) mod memory;
 pub(crate) mod new;
 pub(crate) mod own;
+pub(crate) mod serve;
 pub(crate) mod service;
 pub(crate) mod shared;
 pub(crate) mod storage;

@@ -4,9 +4,10 @@ use clap::{Args, Parser, Subcommand};
 use superstep_session::config::names::{new_thread_name, thread_name};
 
 use crate::args::{
-    command_line::{ConversationArgs, ListenArgs},
+    command_line::ConversationArgs,
     export::{ExportArgs, ImportArgs},
     jobs::{JobsCommand, WorkerArgs},
+    serve::ListenArgs,
     service::ServiceArgs,
     shared::{
         DatabaseArgs, DbArgs, DiffArgs, Format, HistoryArgs, LogArgs, ReplayedArgs, StateArgs, ThreadArgs,

@@ -1,10 +1,7 @@
 //! `superstep pin`: what the model must not forget on a thread.
 
 use serde_json::json;
-use superstep::agent::{
-    AgentState,
-    state::{Pin, Pins},
-};
+use superstep::agent::{AgentState, config::Pin, state::Pins};
 use superstep_session::{
     error::{ErrorKind, SessionError},
     text::printable_line,

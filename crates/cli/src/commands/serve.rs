@@ -27,8 +27,8 @@ use tokio::net::TcpListener;
 
 use crate::{
     args::{
-        command_line::{ListenArgs, ServeArgs},
         own::OwnServeArgs,
+        serve::{ListenArgs, ServeArgs},
         shared::{AGENT, Locate},
     },
     graphs::graph_set::GraphSet,

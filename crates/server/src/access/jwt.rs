@@ -45,10 +45,12 @@ pub struct Jwt {
 }
 
 /// A key is not the PEM text of a public key of RSA, P-256, P-384 or Ed25519.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the key is not the PEM text of a public key of RSA, P-256, P-384 or Ed25519")]
 #[non_exhaustive]
 pub struct JwtError;
+
+superstep_graph::__private::debug_by_chain!(JwtError);
 
 enum Key {
     Secret(hmac::Key),

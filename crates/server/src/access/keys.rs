@@ -29,7 +29,7 @@ use crate::access::{Authenticate, Denied, Role, User, given_key};
 pub struct Keys(Vec<(blake3::Hash, User)>);
 
 /// An error in the text of keys. The line itself is left out.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "line {line} of the keys: {reason}; expected `USER = HASH`, or with a role `USER read = HASH` or `USER admin = HASH`"
 )]
@@ -39,6 +39,8 @@ pub struct KeysError {
     /// The problem.
     pub reason: &'static str,
 }
+
+superstep_graph::__private::debug_by_chain!(KeysError);
 
 impl Keys {
     /// Creates an empty set of keys, which refuses every request.

@@ -44,10 +44,10 @@ use crate::{
     },
 };
 
-/// The time between two looks at a thread whose storage does not wake its followers.
+/// The time between two reads of a thread whose storage does not wake its followers.
 const THREAD: Duration = Duration::from_millis(250);
 
-/// The shortest time between two looks at the list of threads.
+/// The shortest time between two reads of the list of threads.
 const LIST: Duration = Duration::from_secs(1);
 
 /// The number of frames that a slow page may be behind.

@@ -54,7 +54,7 @@ use crate::{
     studio::{checkpoint::CachedState, types::Info},
 };
 
-/// What all requests of the studio share.
+/// The parts that all requests of the studio share.
 pub(crate) struct Studio {
     hub: Arc<Hub>,
     /// The states that were read last, newest last.

@@ -45,7 +45,7 @@ pub(super) struct Head {
     done: BTreeSet<u32>,
 }
 
-/// What the records of a checkpoint's tasks say.
+/// The records of a checkpoint's tasks, counted.
 #[derive(Default)]
 struct Tasks {
     done: BTreeSet<u32>,

@@ -142,11 +142,11 @@ json_types! {
         /// The pending nodes of each, as positions in `nodes`.
         pub(crate) next: Vec<Vec<usize>>,
         pub(crate) nodes: Vec<String>,
-        /// Whether older checkpoints are left out.
+        /// `true` if older checkpoints are left out.
         pub(crate) is_cut: bool,
     }
 
-    /// What some checkpoints stored.
+    /// The details of some checkpoints.
     struct Window {
         pub(crate) rows: Vec<WindowRow>,
     }
@@ -269,7 +269,7 @@ json_types! {
 
     struct ChannelChange {
         pub(crate) channel: String,
-        /// Such as `+1 of 9`.
+        /// The change in short, such as `+1 of 9`.
         pub(crate) summary: String,
         pub(crate) changes: Vec<Change>,
         /// Changes that are left out.

@@ -13,8 +13,8 @@ use tokio::{process::Command, time::timeout};
 
 use crate::{
     clients::installed,
-    graphs,
-    support::{TestServer, serve, start},
+    graphs::{self, open},
+    support::{Reader, TestServer, serve, start},
 };
 
 const API: &str = "/studio/api";

@@ -20,7 +20,7 @@ pub(super) const MAX_RAW_BYTES: usize = 256 << 20;
 /// The size of an event besides its texts.
 const EVENT_BYTES: usize = 128;
 
-/// The size of a message in a state besides its text. About four times what it takes, so that few states of ended turns are kept.
+/// The size of a message in a state besides its text. About four times what it takes, so that few states of ended turns stay.
 const MESSAGE_BYTES: usize = 4 << 10;
 
 /// The most that the state at the end of a turn counts, so that the events before it stay.

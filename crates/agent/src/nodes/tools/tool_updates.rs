@@ -6,7 +6,7 @@ use serde_json::Value;
 use superstep_graph::{State, state::reduce};
 use superstep_llm::ToolCx;
 
-use crate::{AgentState, HasAgent, state::Pin};
+use crate::{AgentState, HasAgent, config::Pin};
 
 /// The agent's channels that tools may write. The guarantees of a turn depend on the others: a tool that appended to `messages` could
 /// leave a call without a result, one that wrote `stop` could end a turn without an outcome.

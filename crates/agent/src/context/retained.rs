@@ -1,4 +1,4 @@
-//! The message with what is kept word for word of messages that are left out.
+//! The message with the texts that stay of messages that are left out, word for word.
 //!
 //! Start at [`Keeper`].
 
@@ -8,56 +8,20 @@ use superstep_llm::{Message, Role, ToolCall};
 
 use super::{meter::Meter, shown::is_of_user};
 use crate::{
-    config::{KeptResults, delimiters::defused, prompts},
-    state::{Messages, Pin, PinKind},
+    config::{
+        KeptResults, Pin,
+        pins::{closed, lists},
+        prompts,
+    },
+    state::Messages,
 };
 
-/// Formats what is kept for the model: data inside of delimiters that it cannot close.
+/// Formats these texts for the model: data inside of delimiters that it cannot close.
 pub(crate) fn message(text: &str) -> Message {
     Message::user(format!("<kept>\nKept word for word; other earlier messages are left out.\n{text}</kept>"))
 }
 
-/// Returns the message of new pins.
-pub(crate) fn pinned(pins: &[Pin]) -> Message {
-    let list = lists(&pins.iter().collect::<Vec<_>>());
-    Message::user(format!(
-        "<kept>\nPinned: valid from now on, to the end of the conversation.\n{list}</kept>"
-    ))
-    .with(|message| message.synthetic = true)
-}
-
-/// Returns the message of pins that were removed.
-pub(crate) fn unpinned(pins: &[Pin]) -> Message {
-    let list = lists(&pins.iter().collect::<Vec<_>>());
-    Message::user(format!("<kept>\nNo longer valid: the user has removed these pins.\n{list}</kept>"))
-        .with(|message| message.synthetic = true)
-}
-
-/// Lists pins by their kinds.
-fn lists(pins: &[&Pin]) -> String {
-    let mut text = String::new();
-    for kind in PinKind::ALL {
-        let of_kind: Vec<_> = pins.iter().filter(|pin| pin.kind == kind).collect();
-        if !of_kind.is_empty() {
-            text.push_str(match kind {
-                PinKind::Rule => "\nRules:\n",
-                PinKind::Goal => "\nGoals:\n",
-                PinKind::Preference => "\nPreferences:\n",
-                PinKind::Fact => "\nFacts:\n",
-            });
-        }
-        for pin in of_kind {
-            text.push_str(&format!("- {}\n", closed(&pin.text).trim().replace('\n', "\n  ")));
-        }
-    }
-    text
-}
-
-fn closed(text: &str) -> String {
-    defused(text, &["kept", "user_message", "result"])
-}
-
-/// Selects what is kept of a conversation.
+/// Selects the texts that stay of a conversation.
 pub(super) struct Keeper<'a> {
     meter: Meter<'a>,
     messages: &'a Messages,
@@ -71,10 +35,10 @@ impl<'a> Keeper<'a> {
         Self { meter, messages, pins }
     }
 
-    /// Returns the text that is kept if the messages before `start` are left out, except the one at `stays`; `None` for none.
+    /// Returns the text that stays if the messages before `start` are left out, except the one at `stays`; `None` for none.
     pub(super) fn text(&self, start: usize, stays: Option<usize>) -> Option<String> {
         let keep = &self.meter.config.keep;
-        let mut text = lists(&self.within(keep.pins_share, self.pins.iter().copied(), |pin| &pin.text));
+        let mut text = lists(self.within(keep.pins_share, self.pins.iter().copied(), |pin| &pin.text));
         if !keep.results.is_empty() {
             let results = self.within(keep.results_share, self.results(start), |(_, result)| &result.content);
             for (call, result) in results.into_iter().rev() {
@@ -123,7 +87,7 @@ impl<'a> Keeper<'a> {
         all.filter(fits).collect()
     }
 
-    /// Returns the results of tools that are kept, of calls before `start`, newest first.
+    /// Returns the results of tools that stay, of calls before `start`, newest first.
     fn results(&self, start: usize) -> impl Iterator<Item = (&'a ToolCall, &'a Message)> {
         let (messages, kept) = (self.messages, &self.meter.config.keep.results);
         let mut seen = BTreeSet::new();
@@ -155,8 +119,7 @@ mod tests {
 
     use crate::{
         Agent, AgentState, ReactConfig,
-        config::{ContextBudget, Keep},
-        state::{Pin, PinKind, PinSource},
+        config::{ContextBudget, Keep, Pin, PinKind, PinSource},
     };
 
     /// A model that stores its requests, and whose summaries forget everything.

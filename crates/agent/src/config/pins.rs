@@ -1,15 +1,12 @@
-//! What a conversation keeps word for word when its earlier messages are left out.
+//! Texts that every request of a thread contains, although earlier messages are left out.
 //!
 //! Start at [`Pin`].
 
 use serde::{Deserialize, Serialize};
-use superstep_graph::{
-    State,
-    state::{ById, HasId, Merge, Merges},
-};
+use superstep_graph::state::HasId;
+use superstep_llm::Message;
 
-use super::agent_state::{AgentState, AgentStateUpdate};
-use crate::context::kept;
+use super::delimiters::defused;
 
 /// A text that the model reads in every request of its thread: when it is pinned, and after each reduction that leaves earlier
 /// messages out.
@@ -49,14 +46,11 @@ pub enum PinSource {
     /// The user.
     #[default]
     User,
-    /// The configuration, see [`Keep::pins`](crate::config::Keep::pins).
+    /// The configuration, see [`Keep::pins`](super::Keep::pins).
     Config,
     /// The model, by a tool.
     Model,
 }
-
-/// The pins of a thread, in the order in which they were added.
-pub type Pins = ById<Pin>;
 
 impl HasId for Pin {
     fn id(&self) -> &str {
@@ -105,31 +99,44 @@ impl Pin {
     }
 }
 
-impl AgentState {
-    /// Returns the update that adds pins, with the message by which the model learns of them. Apply it between two turns, by
-    /// [`update`](superstep_graph::Thread::update), or with the input of one.
-    pub fn pin(pins: impl IntoIterator<Item = Pin>) -> AgentStateUpdate {
-        let pins: Vec<Pin> = pins.into_iter().collect();
-        let message = kept::pinned(&pins);
-        Self::update().pins(pins).messages([message])
-    }
+/// Returns the message of new pins.
+pub(crate) fn pinned(pins: &[Pin]) -> Message {
+    let list = lists(pins);
+    Message::user(format!(
+        "<kept>\nPinned: valid from now on, to the end of the conversation.\n{list}</kept>"
+    ))
+    .with(|message| message.synthetic = true)
+}
 
-    /// Returns the update that removes pins by their ids, with the message by which the model learns of it. An id that is not there
-    /// is an error of the update.
-    pub fn unpin(&self, ids: impl IntoIterator<Item = String>) -> AgentStateUpdate {
-        let ids: Vec<String> = ids.into_iter().collect();
-        let gone: Vec<Pin> = ids.iter().filter_map(|id| self.pins.get(id)).cloned().collect();
-        let message = kept::unpinned(&gone);
-        let update = Self::update().pins(Merges(ids.into_iter().map(Merge::remove).collect()));
-        if gone.is_empty() { update } else { update.messages([message]) }
-    }
+/// Returns the message of pins that were removed.
+pub(crate) fn unpinned(pins: &[Pin]) -> Message {
+    let list = lists(pins);
+    Message::user(format!("<kept>\nNo longer valid: the user has removed these pins.\n{list}</kept>"))
+        .with(|message| message.synthetic = true)
+}
 
-    /// Returns the configured pins that the thread does not have.
-    pub(crate) fn missing_pins(&self, configured: &[Pin]) -> Vec<Pin> {
-        let with_id = |pin: &Pin| {
-            let pin = Pin { source: PinSource::Config, ..pin.clone() };
-            if pin.id.is_empty() { Pin { id: crate::plain_name::hash_of(&pin.text), ..pin } } else { pin }
-        };
-        configured.iter().map(with_id).filter(|pin| self.pins.get(&pin.id) != Some(pin)).collect()
+/// Lists pins by their kinds.
+pub(crate) fn lists<'a>(pins: impl IntoIterator<Item = &'a Pin>) -> String {
+    let pins: Vec<&Pin> = pins.into_iter().collect();
+    let mut text = String::new();
+    for kind in PinKind::ALL {
+        let of_kind: Vec<_> = pins.iter().filter(|pin| pin.kind == kind).collect();
+        if !of_kind.is_empty() {
+            text.push_str(match kind {
+                PinKind::Rule => "\nRules:\n",
+                PinKind::Goal => "\nGoals:\n",
+                PinKind::Preference => "\nPreferences:\n",
+                PinKind::Fact => "\nFacts:\n",
+            });
+        }
+        for pin in of_kind {
+            text.push_str(&format!("- {}\n", closed(&pin.text).trim().replace('\n', "\n  ")));
+        }
     }
+    text
+}
+
+/// Escapes a text so that it cannot close its delimiters.
+pub(crate) fn closed(text: &str) -> String {
+    defused(text, &["kept", "user_message", "result"])
 }
