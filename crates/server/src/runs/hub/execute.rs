@@ -110,7 +110,7 @@ impl Hub {
         let graph = self.graph(&row.graph).map_err(|error| failure("UnknownGraph", error.detail))?;
         let at = row.plan.checkpoint.map(CheckpointId).filter(|at| Some(*at) != head && !continues);
         // Clients of the thread receive all that there is, each state after its checkpoint.
-        let is_followed = self.thread_logs.get(&row.thread).is_some();
+        let is_followed = self.thread_logs.get(&live.about.key()).is_some();
         let modes = if is_followed { Modes::of_threads() } else { live.modes.clone() };
         let mut options = self.options(live, row).at(at);
         if is_followed && row.plan.durability == DurabilityPlan::Async {
@@ -401,7 +401,9 @@ impl Hub {
     /// Deletes a thread with its checkpoints, runs and row.
     pub(crate) async fn delete_thread(&self, thread: &str) -> Result<(), ApiError> {
         self.checkpointer.delete(&ThreadId::from(thread)).await?;
-        self.thread_logs.remove(thread);
+        if let Some(row) = self.threads.get(thread) {
+            self.thread_logs.remove(&row.key());
+        }
         for run in self.runs_of(thread) {
             self.delete_run(&run).await?;
         }
