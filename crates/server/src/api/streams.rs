@@ -169,7 +169,7 @@ fn respond(thread: &str, run: &str, frames: impl Stream<Item = Chunk> + Send + '
 }
 
 /// Returns an answer of server-sent events.
-pub(super) fn events(frames: impl Stream<Item = Chunk> + Send + 'static) -> Response {
+pub(crate) fn events(frames: impl Stream<Item = Chunk> + Send + 'static) -> Response {
     use futures::StreamExt as _;
     let mut response = Response::new(Bytes::from_stream(frames.map(Ok::<_, std::convert::Infallible>)));
     let headers = response.headers_mut();

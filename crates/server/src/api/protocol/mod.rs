@@ -67,7 +67,7 @@ pub(super) async fn follow(
         let (hub, mut follower, filter, due) = state;
         let frame = loop {
             match follower.reader.read() {
-                Read::Event(event) if filter.matches(&event) => break event.frame().into(),
+                Read::Event(event) if filter.matches(&event) => break event.frame(),
                 Read::Event(_) => {}
                 // The client reconnects, and reads what there is.
                 Read::Lost => return None,

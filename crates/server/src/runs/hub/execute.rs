@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use superstep_graph::{
     CheckpointId, Durability, History, OnUnfinished, RunError, RunOptions, Status, StreamMode, Streaming,
     ThreadId,
-    checkpoint::Retention,
+    checkpoint::{CheckpointError, CheckpointMeta, Retention},
     erased::{JsonOutcome, JsonRun, JsonThread},
     error::chain,
     thread::AsNode,
@@ -420,10 +420,14 @@ impl Hub {
     }
 
     /// Returns the newest checkpoint of a thread.
-    pub(crate) async fn head(&self, thread: &str) -> Result<Option<CheckpointId>, ApiError> {
+    pub(crate) async fn newest(&self, thread: &ThreadId) -> Result<Option<CheckpointMeta>, CheckpointError> {
         let newest = History { limit: Some(1), ..History::default() };
-        let newest = self.checkpointer.history(&ThreadId::from(thread), newest).await?;
-        Ok(newest.first().map(|meta| meta.id))
+        Ok(self.checkpointer.history(thread, newest).await?.pop())
+    }
+
+    /// Returns the id of the newest checkpoint of a thread.
+    pub(crate) async fn head(&self, thread: &str) -> Result<Option<CheckpointId>, ApiError> {
+        Ok(self.newest(&ThreadId::from(thread)).await?.map(|meta| meta.id))
     }
 }
 
