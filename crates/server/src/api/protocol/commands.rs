@@ -149,9 +149,9 @@ pub(super) async fn execute(
         }
         _ => Err(Refusal::new(Code::UnknownCommand, format!("unknown command `{method}`"))),
     };
-    if result.is_err() && !hub.is_busy(thread) {
+    if result.is_err() {
         // A command on a thread that does not exist leaves nothing behind.
-        hub.thread_logs.release(&key);
+        hub.release_log(&key);
     }
     result
 }

@@ -126,9 +126,6 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        // A run that begins soon writes to the log.
-        if !self.hub.is_busy(&self.thread.thread) {
-            self.hub.thread_logs.release(&self.thread);
-        }
+        self.hub.release_log(&self.thread);
     }
 }

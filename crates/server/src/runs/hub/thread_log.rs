@@ -35,6 +35,13 @@ impl Hub {
         Ok(log)
     }
 
+    /// Drops the log of a thread if nothing is in it, no client reads it, and no run under way may write to it.
+    pub(crate) fn release_log(&self, thread: &ThreadKey) {
+        if self.row_of(thread).is_none() || !self.is_busy(&thread.thread) {
+            self.thread_logs.release(thread);
+        }
+    }
+
     /// Returns the events of a thread that waits for answers: its last run began, put its questions and was interrupted.
     async fn questions(&self, thread: &ThreadKey) -> Result<Vec<Draft>, ApiError> {
         let waiting = self.row_of(thread).filter(|row| !row.interrupts.is_empty());
