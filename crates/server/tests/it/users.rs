@@ -411,9 +411,9 @@ async fn a_client_that_waits_for_a_thread_receives_nothing_of_another_users() {
         let mut foreign_socket = Socket::open(&server, other, "t").await;
         // Its head arrives before there is a thread, its body later.
         let mut late = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).await.unwrap();
-        let body = start.to_string();
+        let body = r#"{"limit":1}"#;
         let head = format!(
-            "POST /threads/t/runs/wait HTTP/1.1\r\nhost: localhost\r\nx-api-key: {other}\r\ncontent-length: {}\r\n\r\n",
+            "POST /threads/t/history HTTP/1.1\r\nhost: localhost\r\nx-api-key: {other}\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
         late.write_all(head.as_bytes()).await.unwrap();
