@@ -104,6 +104,7 @@ async fn main() {
     println!("in memory:");
     let server = Process::start("").await;
     measure(&server.address, &server.child.id().to_string()).await;
+    measure_many(&server.address).await;
     drop(server);
     println!("in SQLite:");
     let folder = tempfile::tempdir().unwrap();
@@ -168,7 +169,9 @@ async fn measure_many(address: &str) {
     connection.send("POST", "/runs/wait", &body).await;
     let head = connection.until(b"\r\n\r\n").await.to_lowercase();
     let run = head.split("content-location: ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    let begun = Instant::now();
     connection.answer().await;
+    println!("{MANY} checkpoints are made in {:.1} s", begun.elapsed().as_secs_f64());
     let thread = run.rsplit_once("/runs/").unwrap().0;
     let mut times = Vec::new();
     for part in 0..PARTS {
@@ -179,6 +182,14 @@ async fn measure_many(address: &str) {
         times.push(begun.elapsed());
     }
     show(&format!("10 of {MANY} checkpoints"), times);
+    let mut times = Vec::new();
+    for _ in 0..PARTS {
+        let begun = Instant::now();
+        connection.send("GET", &format!("{thread}/state"), "").await;
+        connection.sized().await;
+        times.push(begun.elapsed());
+    }
+    show(&format!("the state after {MANY} checkpoints"), times);
     for _ in 0..MANY {
         connection.send("POST", "/threads", r#"{"metadata":{"by":"load"}}"#).await;
         connection.sized().await;

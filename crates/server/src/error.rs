@@ -56,6 +56,18 @@ pub enum ServerError {
         #[source]
         source: StoreError,
     },
+    /// Another process serves these rows, or begins to.
+    #[error(
+        "another server uses these rows, which one process keeps in memory; stop it, or give this one others with `Server::rows`"
+    )]
+    RowsInUse,
+    /// The checkpointer does not reserve the rows for this process.
+    #[error("the checkpointer cannot reserve the rows for this server")]
+    Claim {
+        /// The cause.
+        #[source]
+        source: CheckpointError,
+    },
     /// A row was written by another version of the server, or was changed.
     #[error("the row `{key}` of `{table}` cannot be read; delete it, or use the version that wrote it")]
     InvalidRow {

@@ -24,6 +24,7 @@ use crate::{
     error::ServerError,
     limits::Limits,
     listener::serve,
+    rows::claim::claim,
     runs::hub::{Admit, Hub, Options},
     studio::{self, Studio},
 };
@@ -31,7 +32,8 @@ use crate::{
 /// A server of graphs over HTTP, which unchanged clients of LangGraph use.
 ///
 /// Threads are stored by its [`checkpointer`](Self::checkpointer); what clients see beside them, such as the metadata of threads
-/// and the queue of runs, by its [`rows`](Self::rows). Both are in memory by default. One process serves a set of rows.
+/// and the queue of runs, by its [`rows`](Self::rows). Both are in memory by default. One process serves a set of rows;
+/// a second one with the same checkpointer does not start.
 ///
 /// Without a [`token`](Self::token) it serves this machine only.
 ///
@@ -209,7 +211,7 @@ impl Server {
     /// supersteps, within [`Limits::drain`]. What is left of them continues after the next start.
     ///
     /// # Errors
-    /// [`ServerError::TokenNeeded`] and the other errors of a start, or [`ServerError::Listener`].
+    /// [`ServerError::TokenNeeded`], [`ServerError::RowsInUse`] and the other errors of a start, or [`ServerError::Listener`].
     pub async fn serve_until(
         self,
         listener: TcpListener,
@@ -219,6 +221,7 @@ impl Server {
         if !self.door.is_locked() && !address.ip().to_canonical().is_loopback() {
             return Err(ServerError::TokenNeeded { address });
         }
+        let _alone = claim(&*self.rows, &*self.checkpointer).await?;
         let (hub, routes) = self.open().await?;
         let stopped = async {
             stop.await;

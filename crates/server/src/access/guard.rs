@@ -16,6 +16,7 @@ use axum::{
 
 use crate::{
     access::{Role, User},
+    api::extract::arrived,
     error::ApiError,
     runs::hub::Hub,
 };
@@ -47,15 +48,23 @@ pub(crate) async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    let checked = match request.extensions().get() {
-        Some(user) => check(&hub, user, path.as_str(), &ids, &request),
-        None if PUBLIC.contains(&path.as_str()) => Ok(()),
-        None => Err(no_user()),
-    };
-    match checked {
-        Ok(()) => next.run(request).await,
+    match pass(&hub, path.as_str(), &ids, request).await {
+        Ok(request) => next.run(request).await,
         Err(error) => error.into_response(),
     }
+}
+
+async fn pass(hub: &Hub, path: &str, ids: &RawPathParams, request: Request) -> Result<Request, ApiError> {
+    let Some(user) = request.extensions().get::<User>().cloned() else {
+        return if PUBLIC.contains(&path) { Ok(request) } else { Err(no_user()) };
+    };
+    check(hub, &user, path, ids, &request)?;
+    // While a body comes in, another user may create a thread of this id.
+    let (parts, body) = request.into_parts();
+    let body = arrived(hub, Request::from_parts(parts.clone(), body)).await?;
+    let request = Request::from_parts(parts, body.into());
+    check(hub, &user, path, ids, &request)?;
+    Ok(request)
 }
 
 fn check(hub: &Hub, user: &User, path: &str, ids: &RawPathParams, request: &Request) -> Result<(), ApiError> {

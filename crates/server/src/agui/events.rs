@@ -183,10 +183,10 @@ impl Projection {
         let MessagePart { id, kind, data, .. } = part;
         match kind {
             PartKind::Chunk => {
-                let text = |field: &str| data[field].as_str().unwrap_or_default().to_owned();
+                let (reasoning, text) = part.texts();
                 self.known.insert(id.clone());
-                self.piece(id, "reasoning", &text("reasoning"));
-                self.piece(id, "content", data.as_str().unwrap_or(&text("content")));
+                self.piece(id, "reasoning", reasoning);
+                self.piece(id, "content", text);
                 for call in data["tool_calls"].as_array().into_iter().flatten() {
                     self.call(id, call["index"].as_u64().unwrap_or(0), call);
                 }

@@ -72,7 +72,7 @@ enum ResumeStatus {
 }
 
 /// A question of the thread that waits, with its id.
-pub(crate) struct Open {
+pub(crate) struct Question {
     pub(crate) id: String,
     pub(crate) question: Value,
 }
@@ -86,7 +86,7 @@ impl RunAgentInput {
         self,
         graph: &str,
         values: &Map<String, Value>,
-        open: &[Open],
+        open: &[Question],
     ) -> Result<Result<Value, String>, ApiError> {
         let mut request = json!({
             "assistant_id": graph,
@@ -128,7 +128,7 @@ impl RunAgentInput {
 }
 
 /// Returns the answers by the ids of their questions: one for each, and no other.
-fn resume(answers: Vec<Resume>, open: &[Open]) -> Result<Map<String, Value>, String> {
+fn resume(answers: Vec<Resume>, open: &[Question]) -> Result<Map<String, Value>, String> {
     let mut found = Map::new();
     for Resume { interrupt_id, status, payload } in answers {
         let Some(asked) = open.iter().find(|asked| asked.id == interrupt_id) else {
@@ -196,8 +196,8 @@ mod tests {
         serde_json::from_value(body).unwrap()
     }
 
-    fn open(ids: &[&str]) -> Vec<Open> {
-        ids.iter().map(|id| Open { id: (*id).to_owned(), question: json!("?") }).collect()
+    fn open(ids: &[&str]) -> Vec<Question> {
+        ids.iter().map(|id| Question { id: (*id).to_owned(), question: json!("?") }).collect()
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
             answers(wrong).unwrap_err();
         }
         let cancelled = json!([{ "interruptId": "a", "status": "cancelled" }]);
-        let asked = [Open { id: "a".into(), question: json!({ "tool": "shell", "call_id": "c" }) }];
+        let asked = [Question { id: "a".into(), question: json!({ "tool": "shell", "call_id": "c" }) }];
         let denied =
             input(json!({ "resume": cancelled.clone() })).request("g", &Map::new(), &asked).unwrap().unwrap();
         assert_eq!(denied["command"]["resume"]["a"], json!({ "deny": "the user cancelled" }));

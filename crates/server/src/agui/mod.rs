@@ -6,4 +6,4 @@ mod events;
 mod input;
 
 pub(crate) use events::{End, Projection};
-pub(crate) use input::{Open, RunAgentInput};
+pub(crate) use input::{Question, RunAgentInput};

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     access::User,
-    agui::{End, Open, Projection, RunAgentInput},
+    agui::{End, Projection, Question, RunAgentInput},
     error::ApiError,
     runs::{
         hub::Hub,
@@ -65,7 +65,7 @@ async fn stand(
     hub: &Hub,
     user: &User,
     thread: &str,
-) -> Result<(Map<String, serde_json::Value>, Vec<Open>), ApiError> {
+) -> Result<(Map<String, serde_json::Value>, Vec<Question>), ApiError> {
     let Some(row) = hub.threads.get(thread) else { return Ok(Default::default()) };
     if !user.owns(row.owner.as_ref()) {
         return Err(ApiError::not_found("thread", thread));
@@ -77,7 +77,7 @@ async fn stand(
     }
     let open = snapshot
         .interrupts()
-        .map(|asked| Open { id: asked.id.to_string(), question: asked.question.clone() })
+        .map(|asked| Question { id: asked.id.to_string(), question: asked.question.clone() })
         .collect();
     Ok((snapshot.state.values()?, open))
 }

@@ -1,6 +1,6 @@
 //! Parts of requests and answers that several endpoints share.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
 use axum::{
     Json,
@@ -33,13 +33,7 @@ impl<T: DeserializeOwned, S: HasHub> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let bytes = Bytes::from_request(request, state);
-        let bytes = tokio::time::timeout(state.hub().limits.arrival, bytes).await;
-        let late =
-            |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body of the request did not arrive in time");
-        let bytes = bytes
-            .map_err(late)?
-            .map_err(|rejection: BytesRejection| ApiError::new(rejection.status(), rejection.body_text()))?;
+        let bytes = arrived(state.hub(), request).await?;
         let json: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
         let mut reader = serde_json::Deserializer::from_slice(json);
         let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
@@ -50,6 +44,18 @@ impl<T: DeserializeOwned, S: HasHub> FromRequest<S> for Body<T> {
         reader.end().map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(Self(read))
     }
+}
+
+/// Waits for the body of a request.
+///
+/// # Errors
+/// 408 if it is late, 413 if it is too large, 400 if its connection breaks.
+pub(crate) async fn arrived(hub: &Hub, request: Request) -> Result<Bytes, ApiError> {
+    let bytes = tokio::time::timeout(hub.limits.arrival, Bytes::from_request(request, &())).await;
+    let late =
+        |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body of the request did not arrive in time");
+    let refused = |rejection: BytesRejection| ApiError::new(rejection.status(), rejection.body_text());
+    bytes.map_err(late)?.map_err(refused)
 }
 
 /// The query of a request: names and values in order, of which a name may come several times.
@@ -161,10 +167,10 @@ pub(crate) enum SortOrder {
 
 impl SortOrder {
     pub(crate) fn sort<T, K: Ord>(self, all: &mut [T], key: impl Fn(&T) -> K) {
-        all.sort_by(|a, b| {
-            let ordering = key(a).cmp(&key(b));
-            if self == Self::Asc { ordering } else { ordering.reverse() }
-        });
+        match self {
+            Self::Asc => all.sort_by_cached_key(key),
+            Self::Desc => all.sort_by_cached_key(|entry| Reverse(key(entry))),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ mod selection;
 mod state;
 mod storage;
 mod store;
-mod streams;
+pub(crate) mod streams;
 mod system;
 mod threads;
 

@@ -263,6 +263,17 @@ pub(crate) async fn begin(
     thread: &str,
     request: RunRequest,
 ) -> Result<Arc<LiveRun>, ApiError> {
+    begin_with(hub, user, thread, request, Map::new()).await
+}
+
+/// Queues a run as [`begin`] does; a thread that is created has this metadata.
+pub(super) async fn begin_with(
+    hub: &Arc<Hub>,
+    user: &User,
+    thread: &str,
+    request: RunRequest,
+    metadata: Map<String, Value>,
+) -> Result<Arc<LiveRun>, ApiError> {
     let creates = request.if_not_exists == Some(IfNotExists::Create);
     let missing = || ApiError::not_found("thread", thread);
     let existing = hub.threads.get(thread);
@@ -273,7 +284,7 @@ pub(crate) async fn begin(
     let row = match existing {
         Some(row) => row,
         None => {
-            let row = new_row(hub, user, thread.to_owned(), Map::new()).await?;
+            let row = new_row(hub, user, thread.to_owned(), metadata).await?;
             hub.threads.add(thread, row.clone()).await?.unwrap_or(row)
         }
     };
@@ -296,7 +307,7 @@ async fn begin_stateless(hub: &Arc<Hub>, user: &User, request: RunRequest) -> Re
 
 /// # Errors
 /// 422 for an unknown assistant, and for a request that is not valid.
-pub(super) fn new_run(hub: &Hub, user: &User, request: RunRequest) -> Result<NewRun, ApiError> {
+fn new_run(hub: &Hub, user: &User, request: RunRequest) -> Result<NewRun, ApiError> {
     let assistant = hub.assistant(&request.assistant_id).filter(|assistant| assistant.is_visible(user));
     let assistant = assistant.ok_or_else(|| {
         let graphs: Vec<_> = hub.graphs.keys().map(|name| format!("`{name}`")).collect();

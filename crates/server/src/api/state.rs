@@ -180,7 +180,7 @@ pub(super) async fn apply(
         values => values,
     };
     let checkpoint = thread.update(as_node, &values)?.await?;
-    if let Some(log) = hub.thread_logs.get(&row.id) {
+    if let Some(log) = hub.thread_logs.get(&row.key()) {
         // What waited before may be gone.
         log.idle_point();
     }

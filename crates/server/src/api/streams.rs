@@ -31,6 +31,7 @@ use crate::{
         live::{LiveRun, Stop},
         log::{Entry, LogReader, Read},
     },
+    thread::logs::ThreadKey,
     wire::time,
 };
 
@@ -168,7 +169,7 @@ fn respond(thread: &str, run: &str, frames: impl Stream<Item = Chunk> + Send + '
 }
 
 /// Returns an answer of server-sent events.
-pub(super) fn events(frames: impl Stream<Item = Chunk> + Send + 'static) -> Response {
+pub(crate) fn events(frames: impl Stream<Item = Chunk> + Send + 'static) -> Response {
     use futures::StreamExt as _;
     let mut response = Response::new(Bytes::from_stream(frames.map(Ok::<_, std::convert::Infallible>)));
     let headers = response.headers_mut();
@@ -265,7 +266,7 @@ pub(super) async fn follow_thread(
     query: Query,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    hub.thread_row(&thread)?;
+    let key = hub.thread_row(&thread)?.key();
     let mut modes: Vec<&str> = query.all("stream_modes").chain(query.all("stream_mode")).collect();
     modes.dedup();
     if modes.iter().any(|mode| *mode != "run_modes") {
@@ -277,7 +278,8 @@ pub(super) async fn follow_thread(
     let waiting = if from == From::Now { hub.live_of(&thread) } else { hub.logs_of(&thread).await? };
     let waiting = VecDeque::from(waiting);
     let known = waiting.iter().map(|live| live.about.run.clone()).collect();
-    let follower = ThreadFollower { hub: hub.clone(), thread, from, begun, waiting, known, current: None };
+    let follower =
+        ThreadFollower { hub: hub.clone(), thread: key, from, begun, waiting, known, current: None };
     let heartbeat = hub.limits.heartbeat;
     let frames = stream::unfold(follower, move |mut follower| async move {
         let next = match tokio::time::timeout(heartbeat, follower.next()).await {
@@ -292,7 +294,7 @@ pub(super) async fn follow_thread(
 /// A reader of all runs of a thread.
 struct ThreadFollower {
     hub: Arc<Hub>,
-    thread: String,
+    thread: ThreadKey,
     from: From,
     begun: broadcast::Receiver<Arc<LiveRun>>,
     waiting: VecDeque<Arc<LiveRun>>,
@@ -330,7 +332,7 @@ impl ThreadFollower {
                 None => tokio::select! {
                     () = self.hub.stopping.cancelled() => return None,
                     begun = self.begun.recv() => match begun {
-                        Ok(live) if live.about.thread == self.thread && self.is_new(&live) => {
+                        Ok(live) if live.about.key() == self.thread && self.is_new(&live) => {
                             (live, if self.from == From::Now { From::Begin } else { self.from })
                         }
                         Ok(_) => continue,

@@ -270,16 +270,20 @@ fn status(hub: &Hub, row: &ThreadRow) -> ThreadStatus {
 async fn matching(hub: &Hub, user: &User, search: &Search) -> Result<Vec<ThreadRow>, ApiError> {
     let wanted = search.metadata.clone().unwrap_or_default();
     let excluded = excluded(search.exclude_metadata.as_ref())?;
+    let busy = hub.busy();
+    let is_wanted = |row: &ThreadRow| match search.status {
+        None => true,
+        Some(ThreadStatus::Busy) => busy.contains(&row.id),
+        Some(status) => row.status == status && !busy.contains(&row.id),
+    };
     let fits = |row: &ThreadRow| {
-        user.owns(row.owner.as_ref())
+        is_wanted(row)
+            && user.owns(row.owner.as_ref())
             && search.ids.as_ref().is_none_or(|ids| ids.contains(&row.id))
             && contains(&row.metadata, &wanted)
             && !excluded.iter().any(|excluded| contains(&row.metadata, excluded))
     };
-    let mut found = hub.threads.list(fits);
-    if let Some(wanted) = search.status {
-        found.retain(|row| status(hub, row) == wanted);
-    }
+    let found = hub.threads.list(fits);
     let Some(wanted) = search.values.as_ref().filter(|values| !values.is_empty()) else { return Ok(found) };
     let mut with = Vec::new();
     for row in found {

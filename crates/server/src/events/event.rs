@@ -65,6 +65,20 @@ pub(crate) struct MessagePart {
     pub(crate) data: Value,
 }
 
+impl MessagePart {
+    /// Returns the reasoning and the text.
+    pub(crate) fn texts(&self) -> (&str, &str) {
+        texts(&self.data)
+    }
+}
+
+/// Returns the reasoning and the text of a message or a piece of one: a text, or an object with the fields of a stored message that
+/// are present.
+pub(crate) fn texts(message: &Value) -> (&str, &str) {
+    let text = |field: &str| message[field].as_str().unwrap_or_default();
+    (text("reasoning"), message.as_str().unwrap_or_else(|| text("content")))
+}
+
 /// The part of a message in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

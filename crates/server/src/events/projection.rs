@@ -18,6 +18,7 @@ use crate::{
         modes::{Mode, Modes},
         sse::Frame,
     },
+    thread::logs::ThreadKey,
     wire::{ids, messages, state, time},
 };
 
@@ -26,6 +27,8 @@ use crate::{
 pub(crate) struct About {
     pub(crate) run: String,
     pub(crate) thread: String,
+    /// The owner of the thread.
+    pub(crate) owner: Option<String>,
     pub(crate) assistant: String,
     pub(crate) graph: String,
     /// The metadata of the run.
@@ -33,6 +36,10 @@ pub(crate) struct About {
 }
 
 impl About {
+    pub(crate) fn key(&self) -> ThreadKey {
+        ThreadKey { thread: self.thread.clone(), owner: self.owner.clone() }
+    }
+
     /// Returns the metadata of the run's checkpoints and messages.
     pub(crate) fn full_metadata(&self) -> Map<String, Value> {
         let mut full = self.metadata.clone();

@@ -2,6 +2,8 @@
 //!
 //! Start at [`Frame`].
 
+use std::fmt::Display;
+
 use axum::body::Bytes;
 use serde_json::Value;
 
@@ -25,10 +27,14 @@ impl Frame {
     pub(crate) fn encode(&self, id: Option<&str>) -> Bytes {
         let Self { event, data } = self;
         // The name may contain that of a node.
-        let event = event.replace(['\r', '\n'], " ");
-        match id {
-            None => format!("event: {event}\r\ndata: {data}\r\n\r\n").into(),
-            Some(id) => format!("event: {event}\r\ndata: {data}\r\nid: {id}\r\n\r\n").into(),
-        }
+        encode(&event.replace(['\r', '\n'], " "), data, id)
+    }
+}
+
+/// Returns the bytes of a frame with a name and data of one line each.
+pub(crate) fn encode(event: &str, data: &dyn Display, id: Option<&str>) -> Bytes {
+    match id {
+        None => format!("event: {event}\r\ndata: {data}\r\n\r\n").into(),
+        Some(id) => format!("event: {event}\r\ndata: {data}\r\nid: {id}\r\n\r\n").into(),
     }
 }

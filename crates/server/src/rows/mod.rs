@@ -2,6 +2,7 @@
 //! [`Store`](superstep_graph::Store). A store that survives a restart makes the rows survive it.
 
 pub(crate) mod assistant;
+pub(crate) mod claim;
 pub(crate) mod run;
 pub(crate) mod table;
 pub(crate) mod thread;

@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::thread::logs::ThreadKey;
+
 /// A thread as the server knows it. Its states are the checkpoints of superstep's thread of the same name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ThreadRow {
@@ -63,6 +65,10 @@ impl ThreadRow {
             interrupts: Map::new(),
             temporary: false,
         }
+    }
+
+    pub(crate) fn key(&self) -> ThreadKey {
+        ThreadKey { thread: self.id.clone(), owner: self.owner.clone() }
     }
 
     /// Returns the graph of the thread, if it has one.

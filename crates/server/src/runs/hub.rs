@@ -28,6 +28,7 @@ use tokio::sync::broadcast;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    access::User,
     error::{ApiError, ServerError},
     events::event::RunEvent,
     limits::Limits,
@@ -38,8 +39,8 @@ use crate::{
         table::Table,
         thread::ThreadRow,
     },
-    runs::{journal::Journals, lane::Lanes, live::LiveRun, log::Entry},
-    thread::logs::ThreadLogs,
+    runs::{journal::Journals, lane::Lanes, live::LiveRun, log::Entry, origins::Origins},
+    thread::logs::{ThreadKey, ThreadLogs},
     wire::{ids, time},
 };
 
@@ -72,6 +73,7 @@ pub(crate) struct Hub {
     pub(super) lanes: Mutex<Lanes>,
     /// The events of threads for clients of the thread protocol.
     pub(crate) thread_logs: ThreadLogs,
+    pub(crate) origins: Origins,
     /// The runs as they are queued.
     pub(crate) begun: broadcast::Sender<Arc<LiveRun>>,
     /// Ends all runs after their supersteps.
@@ -121,6 +123,7 @@ impl Hub {
             journals: Journals::new(rows),
             checkpointer,
             thread_logs: ThreadLogs::new(limits.log, limits.retained),
+            origins: Origins::default(),
             limits,
             defaults: RunOptions::new(),
             options: None,
@@ -150,7 +153,7 @@ impl Hub {
     /// Adds a numbered event to the log of a run, and to that of its thread.
     pub(super) fn push(&self, run: &LiveRun, entry: Entry) {
         run.log.push(entry);
-        if let Some(log) = self.thread_logs.get(&run.about.thread) {
+        if let Some(log) = self.thread_logs.get(&run.about.key()) {
             log.follow(&run.about, &run.log);
         }
     }
@@ -239,6 +242,23 @@ impl Hub {
     /// 404.
     pub(crate) fn thread_row(&self, id: &str) -> Result<ThreadRow, ApiError> {
         self.threads.get(id).ok_or_else(|| ApiError::not_found("thread", id))
+    }
+
+    /// Returns the thread of this id that exists for a user, or that the user may create.
+    ///
+    /// # Errors
+    /// 404 for a thread of another user.
+    pub(crate) fn thread_key(&self, user: &User, id: &str) -> Result<ThreadKey, ApiError> {
+        match self.threads.get(id) {
+            Some(row) if user.owns(row.owner.as_ref()) => Ok(row.key()),
+            Some(_) => Err(ApiError::not_found("thread", id)),
+            None => Ok(ThreadKey { thread: id.to_owned(), owner: user.owner() }),
+        }
+    }
+
+    /// Returns the row of a thread, unless one of another owner has its id.
+    pub(crate) fn row_of(&self, thread: &ThreadKey) -> Option<ThreadRow> {
+        self.threads.get(&thread.thread).filter(|row| row.owner == thread.owner)
     }
 
     /// Returns the row of a run.

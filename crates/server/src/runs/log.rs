@@ -161,7 +161,12 @@ mod tests {
     use super::*;
     use crate::{
         events::{event::Kind, projection::About},
-        thread::{self, log::ThreadReader, logs::ThreadLogs, projection::End},
+        thread::{
+            self,
+            log::ThreadReader,
+            logs::{ThreadKey, ThreadLogs},
+            projection::End,
+        },
     };
 
     fn entry(number: u64) -> Entry {
@@ -202,7 +207,7 @@ mod tests {
     #[test]
     fn a_thread_has_each_event_of_a_run_once() {
         let threads = ThreadLogs::new(100_000, 100_000);
-        let log = threads.open("t");
+        let log = threads.open(&ThreadKey { thread: "t".to_owned(), owner: None });
         let (about, run) = (About { run: "r".to_owned(), ..About::default() }, RunLog::new(100_000));
         run.push(Entry { number: 7, at_ms: 0, event: RunEvent::root(Kind::Started { head: None }) });
         log.follow(&about, &run);

@@ -12,14 +12,9 @@
 //!
 //! Start at [`follow`].
 
-use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
-use axum::{
-    body::{Body, Bytes},
-    extract::State,
-    http::{HeaderValue, header},
-    response::Response,
-};
+use axum::{body::Bytes, extract::State, response::Response};
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::{
@@ -32,7 +27,7 @@ use super::{
     types::{HeadEvent, MessageEvent},
 };
 use crate::{
-    api::extract::Query,
+    api::{extract::Query, streams::events},
     error::ApiError,
     events::{
         event::{Kind, MessagePart, PartKind, RunEvent},
@@ -62,13 +57,9 @@ pub(super) async fn follow(State(studio): State<Arc<Studio>>, query: Query) -> R
     }
     let frames = stream::unfold(received, |mut received| async move {
         let frame: Bytes = received.recv().await?;
-        Some((Ok::<_, Infallible>(frame), received))
+        Some((frame, received))
     });
-    let mut response = Response::new(Body::from_stream(frames));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    Ok(events(frames))
 }
 
 /// The sender of one page's events. It ends with the page's connection, and when the server stops.
@@ -211,16 +202,12 @@ async fn next(reader: &mut Option<LogReader<Arc<LiveRun>>>) -> Read {
 
 fn message(part: &MessagePart) -> MessageEvent {
     let is_chunk = part.kind == PartKind::Chunk;
-    let text = |name: &str| match &part.data {
-        Value::String(text) if name == "content" && is_chunk => text.clone(),
-        data if is_chunk => data[name].as_str().unwrap_or_default().to_owned(),
-        _ => String::new(),
-    };
+    let (reasoning, text) = if is_chunk { part.texts() } else { ("", "") };
     MessageEvent {
         id: part.id.clone(),
         node: part.node.clone(),
-        text: text("content"),
-        reasoning: text("reasoning"),
+        text: text.to_owned(),
+        reasoning: reasoning.to_owned(),
         ended: !is_chunk,
     }
 }

@@ -10,7 +10,7 @@ use axum::{
 };
 use serde_json::{Map, Value};
 use superstep_graph::{
-    CheckpointId, History, Interrupt, RunOptions, ThreadId,
+    CheckpointId, Interrupt, RunOptions, ThreadId,
     checkpoint::{CheckpointError, CheckpointMeta, Commit, Source, TaskRecord},
     erased::{JsonGraph, JsonThread},
     error::chain,
@@ -129,7 +129,7 @@ impl Studio {
             // One of them is damaged.
             Err(CheckpointError::Corrupt { .. }) => {
                 for thread in checkpointer.names().await? {
-                    let newest = self.newest(&thread).await;
+                    let newest = self.hub.newest(&thread).await;
                     heads.push(self.head_of(&thread, newest).await);
                 }
             }
@@ -149,16 +149,11 @@ impl Studio {
     /// 404 if neither a checkpoint nor a row of it is stored.
     pub(super) async fn head(&self, thread: &str) -> Result<Head, ApiError> {
         let id = Self::thread_id(thread);
-        let newest = self.newest(&id).await;
+        let newest = self.hub.newest(&id).await;
         if matches!(newest, Ok(None)) && !self.hub.threads.has(thread) {
             return Err(ApiError::not_found("thread", thread));
         }
         Ok(self.head_of(&id, newest).await)
-    }
-
-    async fn newest(&self, thread: &ThreadId) -> Result<Option<CheckpointMeta>, CheckpointError> {
-        let newest = History { limit: Some(1), ..History::default() };
-        Ok(self.hub.checkpointer.history(thread, newest).await?.pop())
     }
 
     async fn head_of(

@@ -6,7 +6,10 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use crate::events::calls::{Call, Whole};
+use crate::events::{
+    calls::{Call, Whole},
+    event::texts,
+};
 
 /// A message that is being sent: its pieces become the start, the deltas and the end of blocks.
 #[derive(Debug)]
@@ -41,9 +44,9 @@ impl MessageBlocks {
 
     /// Adds a piece, or a whole message: a text, or an object with the fields of a stored message that are present.
     pub(crate) fn add(&mut self, piece: &Value) {
-        let text = |field: &str| piece[field].as_str().unwrap_or_default();
-        self.add_reasoning(text("reasoning"));
-        self.add_text(piece.as_str().unwrap_or(text("content")));
+        let (reasoning, text) = texts(piece);
+        self.add_reasoning(reasoning);
+        self.add_text(text);
         for (position, part) in (0..).zip(piece["tool_calls"].as_array().into_iter().flatten()) {
             self.add_call(part["index"].as_u64().unwrap_or(position), part);
         }

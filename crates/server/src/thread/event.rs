@@ -2,7 +2,10 @@
 //!
 //! Start at [`ThreadEvent`].
 
+use axum::body::Bytes;
 use serde_json::{Value, json};
+
+use crate::events::sse::encode;
 
 /// The channel of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,8 +146,7 @@ impl ThreadEvent {
     }
 
     /// Returns the frame of a stream of server-sent events.
-    pub(crate) fn frame(&self) -> String {
-        let Self { seq, method, json, .. } = self;
-        format!("event: {method}\r\ndata: {json}\r\nid: {seq}\r\n\r\n")
+    pub(crate) fn frame(&self) -> Bytes {
+        encode(self.method, &self.json, Some(&self.seq.to_string()))
     }
 }

@@ -12,6 +12,14 @@ use std::{
 
 use crate::thread::log::ThreadLog;
 
+/// A thread of one owner. Another user may have had a thread of the same id, or may get it while a client waits for its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ThreadKey {
+    pub(crate) thread: String,
+    /// `None` on a server without users.
+    pub(crate) owner: Option<String>,
+}
+
 /// The logs by thread. Those of threads without a run are dropped, the oldest first, if all take too many bytes.
 pub(crate) struct ThreadLogs {
     known: Mutex<Known>,
@@ -23,9 +31,9 @@ pub(crate) struct ThreadLogs {
 
 #[derive(Default)]
 struct Known {
-    logs: BTreeMap<String, Entry>,
+    logs: BTreeMap<ThreadKey, Entry>,
     /// The threads without a run by the time of its end.
-    ended: BTreeMap<u64, String>,
+    ended: BTreeMap<u64, ThreadKey>,
     ends: u64,
 }
 
@@ -40,18 +48,18 @@ impl ThreadLogs {
     }
 
     /// Returns the log of a thread, if a client has used the protocol on it.
-    pub(crate) fn get(&self, thread: &str) -> Option<Arc<ThreadLog>> {
+    pub(crate) fn get(&self, thread: &ThreadKey) -> Option<Arc<ThreadLog>> {
         self.lock().logs.get(thread).map(|entry| entry.log.clone())
     }
 
     /// Returns the log of a thread, a new one if there is none.
-    pub(crate) fn open(&self, thread: &str) -> Arc<ThreadLog> {
+    pub(crate) fn open(&self, thread: &ThreadKey) -> Arc<ThreadLog> {
         let new = || Entry { log: Arc::new(ThreadLog::new(self.max_bytes, self.total.clone())), ended: None };
-        self.lock().logs.entry(thread.to_owned()).or_insert_with(new).log.clone()
+        self.lock().logs.entry(thread.clone()).or_insert_with(new).log.clone()
     }
 
     /// Records that a thread has a run.
-    pub(crate) fn begun(&self, thread: &str) {
+    pub(crate) fn begun(&self, thread: &ThreadKey) {
         let mut known = self.lock();
         let ended = known.logs.get_mut(thread).and_then(|entry| entry.ended.take());
         if let Some(ended) = ended {
@@ -60,14 +68,14 @@ impl ThreadLogs {
     }
 
     /// Records that the run of a thread has ended, and drops the events of other threads if all take too much.
-    pub(crate) fn ended(&self, thread: &str) {
+    pub(crate) fn ended(&self, thread: &ThreadKey) {
         self.begun(thread);
         let mut known = self.lock();
         known.ends += 1;
         let end = known.ends;
         if let Some(entry) = known.logs.get_mut(thread) {
             entry.ended = Some(end);
-            known.ended.insert(end, thread.to_owned());
+            known.ended.insert(end, thread.clone());
         }
         while self.total.load(Ordering::Relaxed) > self.max_total {
             let Some((_, oldest)) = known.ended.pop_first() else { break };
@@ -80,12 +88,12 @@ impl ThreadLogs {
     }
 
     /// Drops the log of a thread if nothing is in it and no client reads it.
-    pub(crate) fn release(&self, thread: &str) {
+    pub(crate) fn release(&self, thread: &ThreadKey) {
         self.lock().drop_unused(thread);
     }
 
     /// Drops the events of a thread.
-    pub(crate) fn remove(&self, thread: &str) {
+    pub(crate) fn remove(&self, thread: &ThreadKey) {
         let mut known = self.lock();
         if let Some(entry) = known.logs.get(thread) {
             entry.log.clear();
@@ -99,7 +107,7 @@ impl ThreadLogs {
 }
 
 impl Known {
-    fn drop_unused(&mut self, thread: &str) {
+    fn drop_unused(&mut self, thread: &ThreadKey) {
         let is_unused = |entry: &Entry| {
             entry.log.is_blank() && entry.log.is_empty() && Arc::strong_count(&entry.log) == 1
         };
@@ -122,6 +130,10 @@ mod tests {
         log::{Read, ThreadReader},
     };
 
+    fn key(thread: &str) -> ThreadKey {
+        ThreadKey { thread: thread.to_owned(), owner: None }
+    }
+
     fn drafts(count: usize) -> Vec<Draft> {
         let data = json!("x".repeat(1_000));
         (0..count).map(|_| Draft::new(Channel::Custom, &[], 0, data.clone())).collect()
@@ -130,27 +142,27 @@ mod tests {
     #[test]
     fn the_threads_whose_runs_ended_first_are_dropped() {
         let logs = ThreadLogs::new(100_000, 20_000);
-        let first = logs.open("first");
+        let first = logs.open(&key("first"));
         let mut reader = ThreadReader::new(first.clone(), None);
         for thread in ["first", "second", "third", "fourth"] {
-            logs.open(thread).seed(drafts(5));
-            logs.ended(thread);
+            logs.open(&key(thread)).seed(drafts(5));
+            logs.ended(&key(thread));
         }
         assert!(logs.total.load(Ordering::Relaxed) <= 20_000);
         // One of them has a reader, which lost its events.
-        assert!(first.is_empty() && logs.get("first").is_some());
+        assert!(first.is_empty() && logs.get(&key("first")).is_some());
         assert!(matches!(reader.read(), Read::Lost));
-        assert!(logs.get("second").is_none_or(|log| !log.is_empty()));
-        assert!(!logs.get("fourth").unwrap().is_empty());
+        assert!(logs.get(&key("second")).is_none_or(|log| !log.is_empty()));
+        assert!(!logs.get(&key("fourth")).unwrap().is_empty());
         drop((first, reader));
-        logs.release("first");
-        assert!(logs.get("first").is_none());
+        logs.release(&key("first"));
+        assert!(logs.get(&key("first")).is_none());
     }
 
     #[test]
     fn a_log_drops_its_oldest_events_and_a_thread_that_runs_is_not_dropped() {
         let logs = ThreadLogs::new(10_000, 1);
-        let log = logs.open("t");
+        let log = logs.open(&key("t"));
         let mut slow = ThreadReader::new(log.clone(), None);
         log.seed(drafts(50));
         assert!(matches!(slow.read(), Read::Lost));
@@ -158,9 +170,9 @@ mod tests {
         let Read::Event(oldest) = late.read() else { panic!("no event") };
         let mut next = ThreadReader::new(log.clone(), Some(oldest.seq));
         assert!(matches!(next.read(), Read::Event(event) if event.seq == oldest.seq + 1));
-        logs.ended("other");
+        logs.ended(&key("other"));
         assert!(!log.is_empty());
-        logs.ended("t");
+        logs.ended(&key("t"));
         assert!(log.is_empty());
     }
 }

@@ -12,6 +12,7 @@ mod graphs;
 mod hidden;
 mod hostile;
 mod kills;
+mod many;
 mod protocol;
 mod runs;
 mod state;

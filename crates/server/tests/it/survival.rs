@@ -2,8 +2,9 @@
 
 use reqwest::Method;
 use serde_json::json;
-use superstep_server::{Limits, Server};
+use superstep_server::{Limits, Server, ServerError};
 use superstep_sqlite::{SqliteCheckpointer, SqliteStore};
+use tokio::net::TcpListener;
 
 use crate::{
     graphs,
@@ -111,4 +112,25 @@ async fn a_resumable_stream_is_read_again_after_a_restart() {
     server.delete(&format!("/threads/{thread}")).await;
     let gone = format!("/threads/{thread}/runs/{}/stream", asked.as_str().unwrap());
     assert_eq!(server.request(Method::GET, &gone).send().await.unwrap().status(), 404);
+}
+
+#[tokio::test]
+async fn a_second_server_on_the_same_rows_does_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |rows: &str| {
+        graphs::all(Server::new())
+            .checkpointer(SqliteCheckpointer::open(folder.path().join("threads.db")).unwrap())
+            .rows(SqliteStore::open(folder.path().join(rows)).unwrap())
+    };
+    let first = on(&folder).await;
+    first.thread().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let error = open("rows.db").serve(listener).await.unwrap_err();
+    assert!(matches!(error, ServerError::RowsInUse), "{error}");
+    assert!(error.to_string().contains("another server uses these rows"), "{error}");
+    let other = serve(open("others.db")).await;
+    other.thread().await;
+    first.stop().await;
+    // The rows are free again.
+    on(&folder).await.thread().await;
 }

@@ -1,11 +1,16 @@
 //! Users, roles and rates.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use superstep_graph::{MemoryStore, Store};
 use superstep_server::{Keys, Limits, Role, Server, User};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
 
 use crate::{
     graphs,
@@ -332,4 +337,122 @@ async fn metrics_are_open_if_the_server_says_so() {
     let server = serve(server().open_metrics()).await;
     assert_eq!(send(&server, "", "get", "/metrics", Value::Null).await.status(), 200);
     assert_eq!(send(&server, "", "get", "/info", Value::Null).await.status(), 401);
+}
+
+/// A WebSocket of the thread protocol.
+struct Socket(reqwest::Upgraded);
+
+impl Socket {
+    async fn open(server: &TestServer, key: &str, thread: &str) -> Self {
+        let request = server
+            .request(Method::GET, &format!("/threads/{thread}/stream/events"))
+            .header("x-api-key", key)
+            .header("connection", "upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+        let mut socket = Self(request.send().await.unwrap().upgrade().await.unwrap());
+        let all = json!({ "id": 1, "method": "subscription.subscribe", "params": { "channels": CHANNELS } });
+        socket.send(&all).await;
+        let reply = socket.read().await;
+        assert!(reply.contains("subscription_id"), "{reply}");
+        socket
+    }
+
+    async fn send(&mut self, command: &Value) {
+        let text = command.to_string();
+        let size = u16::try_from(text.len()).unwrap().to_be_bytes();
+        // A text, its size in two bytes, and a mask of zeros.
+        let frame = [&[0x81, 0x80 | 126], &size[..], &[0; 4], text.as_bytes()].concat();
+        self.0.write_all(&frame).await.unwrap();
+    }
+
+    /// Returns what comes until nothing comes for a while.
+    async fn read(&mut self) -> String {
+        let mut bytes = Vec::new();
+        while let Ok(read) = timeout(QUIET, self.0.read_buf(&mut bytes)).await {
+            assert!(read.unwrap() > 0, "the socket was closed");
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// The time after which nothing more comes.
+const QUIET: Duration = Duration::from_millis(300);
+
+const CHANNELS: [&str; 3] = ["lifecycle", "values", "updates"];
+
+/// In every event of the thread protocol.
+const EVENT: &str = r#""type":"event""#;
+
+/// Returns what comes in a stream until nothing comes for a while.
+async fn read(stream: &mut Response) -> String {
+    let mut text = String::new();
+    while let Ok(chunk) = timeout(QUIET, stream.chunk()).await {
+        text += std::str::from_utf8(&chunk.unwrap().expect("the stream ended")).unwrap();
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_a_thread_receives_nothing_of_another_users() {
+    let server = serve(server()).await;
+    let filter = json!({ "channels": CHANNELS });
+    let stream =
+        async |key: &str| send(&server, key, "post", "/threads/t/stream/events", filter.clone()).await;
+    let command = async |key: &str, method: &str, params: Value| {
+        let command = json!({ "id": 1, "method": method, "params": params });
+        answer(&server, key, "post", "/threads/t/commands", command).await.1
+    };
+    let start = json!({ "assistant_id": "counter", "input": { "n": 1 } });
+    for (owner, other) in [("alice", "bob"), ("bob", "alice")] {
+        let (mut own, mut foreign) = (stream(owner).await, stream(other).await);
+        let mut own_socket = Socket::open(&server, owner, "t").await;
+        let mut foreign_socket = Socket::open(&server, other, "t").await;
+        // Its head arrives before there is a thread, its body later.
+        let mut late = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).await.unwrap();
+        let body = r#"{"limit":1}"#;
+        let head = format!(
+            "POST /threads/t/history HTTP/1.1\r\nhost: localhost\r\nx-api-key: {other}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        late.write_all(head.as_bytes()).await.unwrap();
+        assert_eq!(read(&mut foreign).await, "");
+
+        let reply = command(owner, "run.start", start.clone()).await;
+        assert_eq!(reply["type"], "success", "{reply}");
+        assert!(read(&mut own).await.contains(EVENT));
+        assert!(own_socket.read().await.contains(EVENT));
+        assert_eq!(read(&mut foreign).await, "");
+        assert_eq!(foreign_socket.read().await, "");
+        for (method, params) in [
+            ("run.start", start.clone()),
+            ("input.respond", json!({ "interrupt_id": "x", "response": 1 })),
+            ("state.get", json!({})),
+            ("agent.getTree", json!({})),
+        ] {
+            foreign_socket.send(&json!({ "id": 2, "method": method, "params": params })).await;
+            let reply = foreign_socket.read().await;
+            assert!(reply.contains(r#""type":"error""#) && reply.contains("not found"), "{method}: {reply}");
+        }
+        late.write_all(body.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        late.read_exact(&mut status).await.unwrap();
+        assert_eq!(&status, b"HTTP/1.1 404");
+        let mut joined = send(&server, owner, "get", "/threads/t/stream", Value::Null).await;
+        let runs = answer(&server, owner, "get", "/threads/t/runs", Value::Null).await.1;
+        assert_eq!(runs.as_array().unwrap().len(), 1);
+        read(&mut own).await;
+
+        // Now the other one has it.
+        assert_eq!(answer(&server, owner, "delete", "/threads/t", Value::Null).await.0, 204);
+        let reply = command(other, "run.start", start.clone()).await;
+        assert_eq!(reply["type"], "success", "{reply}");
+        assert!(read(&mut foreign).await.contains(EVENT));
+        assert!(foreign_socket.read().await.contains(EVENT));
+        assert_eq!(read(&mut own).await, "");
+        assert_eq!(own_socket.read().await, "");
+        assert_eq!(read(&mut joined).await, "");
+        assert_eq!(answer(&server, other, "delete", "/threads/t", Value::Null).await.0, 204);
+    }
 }

@@ -8,17 +8,18 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use superstep_graph::{CheckpointId, RunError, RunOptions, erased::JsonSnapshot};
 
-use super::super::runs::new_run;
+use super::super::runs::begin_with;
 use crate::{
     access::User,
     error::ApiError,
     events::modes::Modes,
     rows::{
         run::{RunRow, RunStatus},
-        thread::{ThreadRow, ThreadStatus},
+        thread::ThreadStatus,
     },
     runs::{hub::Hub, request::RunRequest},
-    wire::{ids, state, time},
+    thread::logs::ThreadKey,
+    wire::{ids, state},
 };
 
 /// A command of a client.
@@ -131,14 +132,12 @@ pub(super) async fn execute(
 ) -> Result<Value, Refusal> {
     let Command { method, params, .. } = command;
     // Another user may have created the thread since a connection was opened.
-    if hub.threads.get(thread).is_some_and(|row| !user.owns(row.owner.as_ref())) {
-        return Err(ApiError::not_found("thread", thread).into());
-    }
+    let key = hub.thread_key(user, thread)?;
     let result = match &*method {
-        "run.start" => start(hub, user, thread, read(params)?).await,
-        "input.respond" => respond(hub, user, thread, read(params)?).await,
-        "agent.getTree" => tree(hub, thread, read(params)?),
-        "state.get" => get_state(hub, thread, read(params)?).await,
+        "run.start" => start(hub, user, &key, read(params)?).await,
+        "input.respond" => respond(hub, user, &key, read(params)?).await,
+        "agent.getTree" => tree(hub, &key, read(params)?),
+        "state.get" => get_state(hub, &key, read(params)?).await,
         "subscription.subscribe" | "subscription.unsubscribe" => Err(Refusal::new(
             Code::NotSupported,
             format!(
@@ -150,9 +149,9 @@ pub(super) async fn execute(
         }
         _ => Err(Refusal::new(Code::UnknownCommand, format!("unknown command `{method}`"))),
     };
-    if result.is_err() && !hub.is_busy(thread) {
+    if result.is_err() {
         // A command on a thread that does not exist leaves nothing behind.
-        hub.thread_logs.release(thread);
+        hub.release_log(&key);
     }
     result
 }
@@ -189,15 +188,15 @@ struct Start {
     durability: Value,
 }
 
-async fn start(hub: &Arc<Hub>, user: &User, thread: &str, params: Start) -> Result<Value, Refusal> {
-    let log = hub.thread_log(thread).await?;
+async fn start(hub: &Arc<Hub>, user: &User, key: &ThreadKey, params: Start) -> Result<Value, Refusal> {
+    let log = hub.thread_log(key).await?;
     let _ordered = log.commands.lock().await;
     let checkpoint = params.config["configurable"]["checkpoint_id"].as_str().filter(|id| !id.is_empty());
-    let snapshot = snapshot_at(hub, thread, checkpoint).await?;
+    let snapshot = snapshot_at(hub, key, checkpoint).await?;
     let mut request = request(&params.assistant_id, params.config.clone(), params.metadata.as_ref());
     let waiting = match (&snapshot, checkpoint) {
         // A fork begins elsewhere, and a run under way may be what answers.
-        (Some(snapshot), None) if !hub.is_busy(thread) => waiting(hub, thread, snapshot),
+        (Some(snapshot), None) if !hub.is_busy(&key.thread) => waiting(hub, &key.thread, snapshot),
         _ => Vec::new(),
     };
     if waiting.is_empty() || params.input.is_null() {
@@ -218,7 +217,7 @@ async fn start(hub: &Arc<Hub>, user: &User, thread: &str, params: Start) -> Resu
     if !params.durability.is_null() {
         request["durability"] = params.durability;
     }
-    Ok(json!({ "run_id": run(hub, user, thread, request, params.metadata).await? }))
+    Ok(json!({ "run_id": run(hub, user, key, request, params.metadata).await? }))
 }
 
 /// The parameters of `input.respond`.
@@ -246,15 +245,15 @@ struct Answer {
     response: Value,
 }
 
-async fn respond(hub: &Arc<Hub>, user: &User, thread: &str, params: Respond) -> Result<Value, Refusal> {
+async fn respond(hub: &Arc<Hub>, user: &User, key: &ThreadKey, params: Respond) -> Result<Value, Refusal> {
     let answers: Vec<Answer> = params.responses.into_iter().chain(params.single).collect();
     if answers.is_empty() {
         return Err(Refusal::invalid("expected `interrupt_id` and `response`, or `responses`"));
     }
-    let log = hub.thread_log(thread).await?;
+    let log = hub.thread_log(key).await?;
     let _ordered = log.commands.lock().await;
-    let snapshot = snapshot_at(hub, thread, None).await?;
-    let waiting = snapshot.map(|snapshot| waiting(hub, thread, &snapshot)).unwrap_or_default();
+    let snapshot = snapshot_at(hub, key, None).await?;
+    let waiting = snapshot.map(|snapshot| waiting(hub, &key.thread, &snapshot)).unwrap_or_default();
     let mut resume = Map::new();
     for Answer { interrupt_id: id, response } in answers {
         if !waiting.contains(&id) {
@@ -263,11 +262,11 @@ async fn respond(hub: &Arc<Hub>, user: &User, thread: &str, params: Respond) -> 
         }
         resume.insert(id, response);
     }
-    let row = hub.thread_row(thread)?;
+    let row = hub.row_of(key).ok_or_else(|| ApiError::not_found("thread", &key.thread))?;
     let assistant = row.metadata.get("assistant_id").and_then(Value::as_str).or(row.graph());
     let mut request = request(assistant.unwrap_or_default(), params.config, params.metadata.as_ref());
     request["command"] = json!({ "resume": resume, "update": params.update, "goto": params.goto });
-    run(hub, user, thread, request, None).await?;
+    run(hub, user, key, request, None).await?;
     Ok(json!({}))
 }
 
@@ -277,7 +276,8 @@ struct GetTree {
     run_id: Option<String>,
 }
 
-fn tree(hub: &Hub, thread: &str, params: GetTree) -> Result<Value, Refusal> {
+fn tree(hub: &Hub, key: &ThreadKey, params: GetTree) -> Result<Value, Refusal> {
+    let thread = &*key.thread;
     let run = match &params.run_id {
         Some(run) => hub.run_row(thread, run).ok(),
         None => hub.runs_of(thread).pop(),
@@ -286,7 +286,7 @@ fn tree(hub: &Hub, thread: &str, params: GetTree) -> Result<Value, Refusal> {
         let which = params.run_id.as_ref().map_or("no run".to_owned(), |run| format!("no run `{run}`"));
         Refusal::new(Code::NoSuchRun, format!("thread `{thread}` has {which}"))
     })?;
-    let known = hub.thread_logs.get(thread).and_then(|log| log.tree(Some(&run.id)));
+    let known = hub.thread_logs.get(key).and_then(|log| log.tree(Some(&run.id)));
     let root = || json!({ "namespace": [], "status": status(hub, thread, &run), "graph_name": run.graph });
     Ok(json!({ "tree": known.unwrap_or_else(root) }))
 }
@@ -312,14 +312,14 @@ struct GetState {
     keys: Option<Vec<String>>,
 }
 
-async fn get_state(hub: &Hub, thread: &str, params: GetState) -> Result<Value, Refusal> {
+async fn get_state(hub: &Hub, key: &ThreadKey, params: GetState) -> Result<Value, Refusal> {
     if !params.namespace.is_empty() {
         let namespace = params.namespace.join("|");
         let message =
             format!("the state of `{namespace}` cannot be read here; that of the thread can, as `[]`");
         return Err(Refusal::new(Code::NoSuchNamespace, message));
     }
-    let snapshot = snapshot_at(hub, thread, None).await?;
+    let snapshot = snapshot_at(hub, key, None).await?;
     let Some((snapshot, head)) =
         snapshot.as_ref().and_then(|snapshot| Some((snapshot, snapshot.checkpoint.as_ref()?)))
     else {
@@ -336,6 +336,7 @@ async fn get_state(hub: &Hub, thread: &str, params: GetState) -> Result<Value, R
 fn request(assistant: &str, config: Value, metadata: Option<&Map<String, Value>>) -> Value {
     json!({
         "assistant_id": assistant,
+        "if_not_exists": "create",
         "config": config,
         "metadata": metadata,
         "stream_mode": Modes::of_threads().names(),
@@ -349,32 +350,22 @@ fn request(assistant: &str, config: Value, metadata: Option<&Map<String, Value>>
 async fn run(
     hub: &Arc<Hub>,
     user: &User,
-    thread: &str,
+    key: &ThreadKey,
     request: Value,
     metadata: Option<Map<String, Value>>,
 ) -> Result<String, Refusal> {
-    let new = new_run(hub, user, read::<RunRequest>(request)?)?;
-    let row = match hub.threads.get(thread) {
-        Some(row) => row,
-        None => {
-            let mut metadata = metadata.unwrap_or_default();
-            metadata.insert("graph_id".to_owned(), new.graph.as_str().into());
-            metadata.insert("assistant_id".to_owned(), new.assistant.as_str().into());
-            let row = ThreadRow::new(thread.to_owned(), metadata, time::now_us());
-            let row = ThreadRow { owner: user.owner(), ..row };
-            hub.threads.add(thread, row.clone()).await?.unwrap_or(row)
-        }
-    };
-    Ok(hub.create(&row, new).await?.about.run.clone())
+    let request = read::<RunRequest>(request)?;
+    let live = begin_with(hub, user, &key.thread, request, metadata.unwrap_or_default()).await?;
+    Ok(live.about.run.clone())
 }
 
 /// Returns the state of a thread; `None` if it never ran.
 async fn snapshot_at(
     hub: &Hub,
-    thread: &str,
+    key: &ThreadKey,
     checkpoint: Option<&str>,
 ) -> Result<Option<JsonSnapshot>, Refusal> {
-    let Some(row) = hub.threads.get(thread).filter(|row| row.graph().is_some()) else { return Ok(None) };
+    let Some(row) = hub.row_of(key).filter(|row| row.graph().is_some()) else { return Ok(None) };
     let at: Option<CheckpointId> = checkpoint.map(ids::checkpoint).transpose()?;
     let snapshot = hub.thread(&row, RunOptions::new().at(at))?.state().await?;
     Ok(Some(snapshot).filter(|snapshot| snapshot.checkpoint.is_some()))

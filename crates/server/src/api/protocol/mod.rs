@@ -12,7 +12,6 @@ use axum::{
     body::Bytes,
     extract::{
         Path, State, WebSocketUpgrade,
-        rejection::BytesRejection,
         ws::{CloseFrame, rejection::WebSocketUpgradeRejection},
     },
     http::StatusCode,
@@ -32,6 +31,7 @@ use crate::{
     thread::{
         filter::Filter,
         log::{Read, ThreadReader},
+        logs::ThreadKey,
     },
 };
 
@@ -40,9 +40,9 @@ pub(super) async fn command(
     State(hub): State<Arc<Hub>>,
     user: User,
     Path(thread): Path<String>,
-    body: Result<Bytes, BytesRejection>,
+    body: Bytes,
 ) -> Result<Response, ApiError> {
-    let json = read(body)?;
+    let json = read(&body)?;
     let command = match Command::read(json) {
         Ok(command) => command,
         Err(refusal) => return Ok((StatusCode::BAD_REQUEST, Json(refusal.reply(None))).into_response()),
@@ -54,11 +54,12 @@ pub(super) async fn command(
 /// Streams the events of a thread, those of runs to come too. The thread need not exist yet.
 pub(super) async fn follow(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Path(thread): Path<String>,
-    body: Result<Bytes, BytesRejection>,
+    body: Bytes,
 ) -> Result<Response, ApiError> {
-    let filter = Filter::read(&read(body)?).map_err(ApiError::impossible)?;
-    let follower = Follower::new(&hub, &thread, filter.since).await?;
+    let filter = Filter::read(&read(&body)?).map_err(ApiError::impossible)?;
+    let follower = Follower::new(&hub, &user, &thread, filter.since).await?;
     let heartbeat = hub.limits.heartbeat;
     // Also while events pass that the client does not want: it expects a line in this time.
     let due = Instant::now() + heartbeat;
@@ -66,7 +67,7 @@ pub(super) async fn follow(
         let (hub, mut follower, filter, due) = state;
         let frame = loop {
             match follower.reader.read() {
-                Read::Event(event) if filter.matches(&event) => break event.frame().into(),
+                Read::Event(event) if filter.matches(&event) => break event.frame(),
                 Read::Event(_) => {}
                 // The client reconnects, and reads what there is.
                 Read::Lost => return None,
@@ -91,7 +92,7 @@ pub(super) async fn connect(
 ) -> Result<Response, ApiError> {
     let upgrade = upgrade.map_err(|refused| ApiError::new(refused.status(), refused.body_text()))?;
     let upgrade = upgrade.max_message_size(hub.limits.body).max_frame_size(hub.limits.body);
-    Ok(upgrade.on_upgrade(async move |socket| match Follower::new(&hub, &thread, None).await {
+    Ok(upgrade.on_upgrade(async move |socket| match Follower::new(&hub, &user, &thread, None).await {
         Ok(follower) => socket::Connection::new(hub, user, thread, follower, socket).serve().await,
         Err(error) => socket::close(socket, closing(&error)).await,
     }))
@@ -104,30 +105,27 @@ fn closing(error: &ApiError) -> CloseFrame {
     CloseFrame { code: 4_000 + error.status.as_u16(), reason: reason.into() }
 }
 
-fn read(body: Result<Bytes, BytesRejection>) -> Result<Value, ApiError> {
-    let body = body.map_err(|refused| ApiError::new(refused.status(), refused.body_text()))?;
-    serde_json::from_slice(&body).map_err(|error| ApiError::impossible(format!("invalid JSON: {error}")))
+fn read(body: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError::impossible(format!("invalid JSON: {error}")))
 }
 
 /// A reader of the log of a thread, which is dropped with its last reader if nothing is in it.
 struct Follower {
     hub: Arc<Hub>,
-    thread: String,
+    thread: ThreadKey,
     reader: ThreadReader,
 }
 
 impl Follower {
-    async fn new(hub: &Arc<Hub>, thread: &str, since: Option<u64>) -> Result<Self, ApiError> {
-        let log = hub.thread_log(thread).await?;
-        Ok(Self { hub: hub.clone(), thread: thread.to_owned(), reader: ThreadReader::new(log, since) })
+    async fn new(hub: &Arc<Hub>, user: &User, thread: &str, since: Option<u64>) -> Result<Self, ApiError> {
+        let thread = hub.thread_key(user, thread)?;
+        let log = hub.thread_log(&thread).await?;
+        Ok(Self { hub: hub.clone(), thread, reader: ThreadReader::new(log, since) })
     }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        // A run that begins soon writes to the log.
-        if !self.hub.is_busy(&self.thread) {
-            self.hub.thread_logs.release(&self.thread);
-        }
+        self.hub.release_log(&self.thread);
     }
 }

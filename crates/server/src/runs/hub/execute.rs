@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use superstep_graph::{
     CheckpointId, Durability, History, OnUnfinished, RunError, RunOptions, Status, StreamMode, Streaming,
     ThreadId,
-    checkpoint::Retention,
+    checkpoint::{CheckpointError, CheckpointMeta, Retention},
     erased::{JsonOutcome, JsonRun, JsonThread},
     error::chain,
     thread::AsNode,
@@ -110,7 +110,7 @@ impl Hub {
         let graph = self.graph(&row.graph).map_err(|error| failure("UnknownGraph", error.detail))?;
         let at = row.plan.checkpoint.map(CheckpointId).filter(|at| Some(*at) != head && !continues);
         // Clients of the thread receive all that there is, each state after its checkpoint.
-        let is_followed = self.thread_logs.get(&row.thread).is_some();
+        let is_followed = self.thread_logs.get(&live.about.key()).is_some();
         let modes = if is_followed { Modes::of_threads() } else { live.modes.clone() };
         let mut options = self.options(live, row).at(at);
         if is_followed && row.plan.durability == DurabilityPlan::Async {
@@ -401,7 +401,9 @@ impl Hub {
     /// Deletes a thread with its checkpoints, runs and row.
     pub(crate) async fn delete_thread(&self, thread: &str) -> Result<(), ApiError> {
         self.checkpointer.delete(&ThreadId::from(thread)).await?;
-        self.thread_logs.remove(thread);
+        if let Some(row) = self.threads.get(thread) {
+            self.thread_logs.remove(&row.key());
+        }
         for run in self.runs_of(thread) {
             self.delete_run(&run).await?;
         }
@@ -418,10 +420,14 @@ impl Hub {
     }
 
     /// Returns the newest checkpoint of a thread.
-    pub(crate) async fn head(&self, thread: &str) -> Result<Option<CheckpointId>, ApiError> {
+    pub(crate) async fn newest(&self, thread: &ThreadId) -> Result<Option<CheckpointMeta>, CheckpointError> {
         let newest = History { limit: Some(1), ..History::default() };
-        let newest = self.checkpointer.history(&ThreadId::from(thread), newest).await?;
-        Ok(newest.first().map(|meta| meta.id))
+        Ok(self.checkpointer.history(thread, newest).await?.pop())
+    }
+
+    /// Returns the id of the newest checkpoint of a thread.
+    pub(crate) async fn head(&self, thread: &str) -> Result<Option<CheckpointId>, ApiError> {
+        Ok(self.newest(&ThreadId::from(thread)).await?.map(|meta| meta.id))
     }
 }
 

@@ -3,7 +3,7 @@
 //! Start at [`Hub::create`].
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     sync::{Arc, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -62,7 +62,7 @@ impl Hub {
             log_bytes: None,
             plan,
         };
-        let live = self.live_run(&row)?;
+        let live = self.live_run(&row, thread.owner.clone())?;
         self.enter(&live, row.plan.strategy, Duration::from_millis(row.plan.after_ms))?;
         let stored = self.store_new(thread, &row).await;
         live.stored.send_replace(Some(stored.is_ok()));
@@ -85,7 +85,8 @@ impl Hub {
         for row in open {
             let invalid =
                 |error: ApiError| ServerError::InvalidRun { run: row.id.clone(), detail: error.detail };
-            let live = self.live_run(&row).map_err(invalid)?;
+            let owner = self.threads.get(&row.thread).and_then(|thread| thread.owner);
+            let live = self.live_run(&row, owner).map_err(invalid)?;
             self.read_log(&live).await?;
             let due_us = row.created_us.saturating_add_unsigned(row.plan.after_ms * 1_000);
             let after = u64::try_from(due_us - time::now_us()).unwrap_or(0);
@@ -103,7 +104,8 @@ impl Hub {
         if row.log_bytes.is_none() {
             return Ok(None);
         }
-        let live = self.live_run(row)?;
+        let owner = self.thread_row(&row.thread)?.owner;
+        let live = self.live_run(row, owner)?;
         self.read_log(&live).await?;
         live.log.end();
         live.end.send_replace(Some(RunEnd::default()));
@@ -123,11 +125,12 @@ impl Hub {
         Ok(())
     }
 
-    fn live_run(&self, row: &RunRow) -> Result<Arc<LiveRun>, ApiError> {
+    fn live_run(&self, row: &RunRow, owner: Option<String>) -> Result<Arc<LiveRun>, ApiError> {
         let modes = Modes::of_names(row.plan.stream_modes.iter().map(String::as_str))?;
         let about = About {
             run: row.id.clone(),
             thread: row.thread.clone(),
+            owner,
             assistant: row.assistant.clone(),
             graph: row.graph.clone(),
             metadata: row.plan.metadata.clone(),
@@ -162,10 +165,10 @@ impl Hub {
             )));
         }
         let waits = self.threads.get(&thread).is_some_and(|row| !row.interrupts.is_empty());
-        if let Some(log) = self.thread_logs.get(&thread).filter(|_| open.is_empty() && !waits) {
+        if let Some(log) = self.thread_logs.get(&live.about.key()).filter(|_| open.is_empty() && !waits) {
             log.idle_point();
         }
-        self.thread_logs.begun(&thread);
+        self.thread_logs.begun(&live.about.key());
         match strategy {
             Strategy::Interrupt => open.iter().for_each(|open| open.stop(Stop::Interrupt, REPLACED)),
             Strategy::Rollback => open.iter().for_each(|open| open.stop(Stop::Rollback, REPLACED)),
@@ -247,9 +250,9 @@ impl Hub {
         self.send_end(live, row, &end);
         // Rows are final now. First the log, so that who waits for the end finds it whole.
         live.log.end();
-        if let Some(log) = self.thread_logs.get(&live.about.thread) {
+        if let Some(log) = self.thread_logs.get(&live.about.key()) {
             log.end(&live.about, &live.log, end.of_thread());
-            self.thread_logs.ended(&live.about.thread);
+            self.thread_logs.ended(&live.about.key());
         }
         live.end.send_replace(Some(end));
         for dropped in self.retain(live) {
@@ -318,6 +321,11 @@ impl Hub {
     /// Returns whether a run of the thread is under way or waits.
     pub(crate) fn is_busy(&self, thread: &str) -> bool {
         self.lanes().lanes.contains_key(thread)
+    }
+
+    /// Returns the threads of which a run is under way or waits.
+    pub(crate) fn busy(&self) -> BTreeSet<String> {
+        self.lanes().lanes.keys().cloned().collect()
     }
 
     /// Stops a run. Returns it if there was something to stop.

@@ -12,6 +12,7 @@ use crate::{
     thread::{
         event::{Draft, about_graph},
         log::ThreadLog,
+        logs::ThreadKey,
     },
     wire::ids,
 };
@@ -22,10 +23,10 @@ impl Hub {
     ///
     /// # Errors
     /// 422 for an id that no thread can have; those of the checkpointer.
-    pub(crate) async fn thread_log(&self, thread: &str) -> Result<Arc<ThreadLog>, ApiError> {
-        ids::check_thread(thread)?;
+    pub(crate) async fn thread_log(&self, thread: &ThreadKey) -> Result<Arc<ThreadLog>, ApiError> {
+        ids::check_thread(&thread.thread)?;
         let log = self.thread_logs.open(thread);
-        for live in self.live_of(thread) {
+        for live in self.live_of(&thread.thread).iter().filter(|live| live.about.key() == *thread) {
             log.follow(&live.about, &live.log);
         }
         if log.is_blank() {
@@ -34,10 +35,19 @@ impl Hub {
         Ok(log)
     }
 
+    /// Drops the log of a thread if nothing is in it, no client reads it, and no run under way may write to it.
+    pub(crate) fn release_log(&self, thread: &ThreadKey) {
+        if self.row_of(thread).is_none() || !self.is_busy(&thread.thread) {
+            self.thread_logs.release(thread);
+        }
+    }
+
     /// Returns the events of a thread that waits for answers: its last run began, put its questions and was interrupted.
-    async fn questions(&self, thread: &str) -> Result<Vec<Draft>, ApiError> {
-        let waiting = self.threads.get(thread).filter(|row| !row.interrupts.is_empty());
-        let (Some(row), Some(run)) = (waiting, self.runs_of(thread).pop()) else { return Ok(Vec::new()) };
+    async fn questions(&self, thread: &ThreadKey) -> Result<Vec<Draft>, ApiError> {
+        let waiting = self.row_of(thread).filter(|row| !row.interrupts.is_empty());
+        let (Some(row), Some(run)) = (waiting, self.runs_of(&thread.thread).pop()) else {
+            return Ok(Vec::new());
+        };
         let snapshot = self.thread(&row, RunOptions::new())?.state().await?;
         let at_ms = run.updated_us / 1_000;
         let lifecycle = |status| Draft::lifecycle(&run.id, &[], at_ms, status, about_graph(&run.graph));

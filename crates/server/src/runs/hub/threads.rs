@@ -24,8 +24,9 @@ use crate::{
 /// The metadata of all runs.
 const IDS: [&str; 5] = ["graph_id", "assistant_id", "run_id", "thread_id", "run_attempt"];
 
-/// The number of checkpoints that are read at once.
+/// The number of checkpoints that are read at once; on the way to the beginning of a long run twice as many each time.
 const PAGE: usize = 32;
+const MAX_PAGE: usize = 4_096;
 
 impl Hub {
     /// Returns the state of a thread at a checkpoint, or at its head.
@@ -158,25 +159,50 @@ impl Hub {
         thread: &str,
         meta: &CheckpointMeta,
     ) -> Result<Map<String, Value>, ApiError> {
-        let thread = ThreadId::from(thread);
-        let mut wanted = meta.clone();
-        let mut page: Vec<CheckpointMeta> = Vec::new();
+        let (mut wanted, mut page) = (meta.clone(), Vec::new());
+        // The ids up to the last one have no gap.
+        let (mut is_gapless, mut limit) = (true, PAGE);
         loop {
             let parent = wanted.parent.filter(|_| !wanted.parent_pruned && !wanted.has_run_metadata());
-            let metadata = wanted.shown().metadata;
-            let Some(parent) = parent.filter(|_| metadata.is_empty()) else { return Ok(metadata) };
-            if !page.iter().any(|meta| meta.id == parent) {
-                let range = History {
-                    limit: Some(PAGE),
-                    before: Some(CheckpointId(parent.0 + 1)),
-                    ..History::default()
-                };
-                page = self.checkpointer.history(&thread, range).await?;
+            let metadata = wanted.clone().shown().metadata;
+            let Some(parent) = parent.filter(|_| metadata.is_empty()) else {
+                if is_gapless && meta.id.0 - wanted.id.0 >= PAGE as u64 {
+                    self.origins.add(thread, &wanted, meta.id);
+                }
+                return Ok(metadata);
+            };
+            is_gapless &= parent.0 + 1 == wanted.id.0;
+            // Newest first.
+            let place = |page: &[CheckpointMeta]| page.binary_search_by(|meta| parent.cmp(&meta.id)).ok();
+            if place(&page).is_none() {
+                if let Some(first) = self.origins.find(thread, parent) {
+                    let found = self.upto(thread, first, 1).await?.pop();
+                    if self.origins.check(thread, first, found.as_ref())
+                        && let Some(found) = found
+                    {
+                        wanted = found;
+                        continue;
+                    }
+                }
+                page = self.upto(thread, parent, limit).await?;
+                limit = (limit * 2).min(MAX_PAGE);
             }
-            match page.iter().find(|meta| meta.id == parent) {
-                Some(found) => wanted = found.clone(),
+            match place(&page) {
+                Some(at) => wanted = page[at].clone(),
                 None => return Ok(Map::new()),
             }
         }
+    }
+
+    /// Returns at most so many checkpoints of a thread from one on, newest first.
+    async fn upto(
+        &self,
+        thread: &str,
+        newest: CheckpointId,
+        limit: usize,
+    ) -> Result<Vec<CheckpointMeta>, ApiError> {
+        let before = Some(CheckpointId(newest.0 + 1));
+        let range = History { limit: Some(limit), before, ..History::default() };
+        Ok(self.checkpointer.history(&ThreadId::from(thread), range).await?)
     }
 }
