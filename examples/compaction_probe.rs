@@ -90,8 +90,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         thread.run(agent.input("Go on.").compact(true)).await?;
         let sent = model.0.lock().map_err(|_| "the model panicked")?.clone();
-        println!("{}", json!({ "text": sent }));
-        std::io::stdout().flush()?;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}", json!({ "text": sent }))?;
+        out.flush()?;
     }
     Ok(())
 }
