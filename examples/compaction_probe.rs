@@ -1,7 +1,7 @@
 //! Plays a conversation and prints what the model still receives after each compaction, when its summaries forget everything.
 //!
 //! ```sh
-//! echo '{"say": [{"text": "Never push to main.", "pin": "rule", "id": "push"}, {"text": "Hello."}]}' | cargo run --example compaction_probe
+//! echo '{"say": [{"text": "Never push to main.", "pin": "rule", "id": "push"}, {"text": "Hello."}]}' | cargo run -p superstep --example compaction_probe
 //! ```
 //!
 //! Each line of stdin is a round: messages of the user, of which some are pinned, and then a requested summary; `user_messages` of the

@@ -27,7 +27,7 @@ async fn a_pin_reaches_the_next_request_and_is_listed_until_it_is_removed() {
     assert_eq!(goal, "goal `release`\n  Release\n  on Friday.\n");
     run("and now?").await;
     let state = place.run(&["state", "t"]).await.ok().stdout;
-    let pins = "pins        rule: Never push to main.\n            goal: Release on Friday.\n";
+    let pins = "pins        rule: Never push to main.\n            goal: Release…\n";
     assert!(state.contains(pins), "{state}");
     let messages = server.requests()[1]["messages"].to_string();
     assert!(messages.contains("Never push to main.") && messages.contains("on Friday."), "{messages}");

@@ -1,4 +1,4 @@
-//! What stays of a conversation when its summaries forget everything, graded by a kit from PyPI.
+//! Conversations whose summaries forget everything: a kit from PyPI grades the texts that stay.
 
 use std::{path::Path, process::Command};
 

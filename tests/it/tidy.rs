@@ -152,7 +152,10 @@ const FOLDERS: [(&str, &[&str]); 16] = [
     ("restate", &["storage", "remote", "wire", "journaled", "service", "endpoint", "client"]),
     ("sealed", &["values", "checkpointer", "store"]),
     ("worker", &["queue", "jobs", "new_job", "schedule", "stored_schedules", "attempt", "worker", "running"]),
-    ("server", &["wire", "rows", "events", "agui", "thread", "runs", "api", "door", "server"]),
+    (
+        "server",
+        &["wire", "access", "rows", "events", "agui", "thread", "runs", "api", "studio", "door", "server"],
+    ),
     ("session", &["offline", "config", "turn", "live"]),
     (
         "acp",

@@ -100,6 +100,7 @@ mod tests {
                 "shell(command, cwd?, timeout_seconds?)",
                 "fetch_url(url)",
                 "todo(items)",
+                "pin(kind, name, text)",
                 "calculate(expression)",
                 "current_time()",
             ]

@@ -4,7 +4,6 @@ use superstep_llm::{Message, ToolSpec, media::Accepts, tokens::TokenCounter};
 
 use super::{
     frame::{Frame, synthetic_text},
-    retained,
     shown::Shown,
     summary,
 };
@@ -105,7 +104,7 @@ impl<'a> Meter<'a> {
 
     /// Returns the tokens of the texts that stay of messages that are left out, as they are sent.
     pub(super) fn carried(&self, text: &str) -> u64 {
-        self.message(&retained::message(text))
+        self.message(&summary::carried(text))
     }
 
     pub(super) fn pins(&self) -> &'a Pins {

@@ -16,11 +16,6 @@ use crate::{
     state::Messages,
 };
 
-/// Formats these texts for the model: data inside of delimiters that it cannot close.
-pub(crate) fn message(text: &str) -> Message {
-    Message::user(format!("<kept>\nKept word for word; other earlier messages are left out.\n{text}</kept>"))
-}
-
 /// Selects the texts that stay of a conversation.
 pub(super) struct Keeper<'a> {
     meter: Meter<'a>,
@@ -115,6 +110,7 @@ mod tests {
 
     use futures::stream;
     use superstep_graph::{MemoryCheckpointer, State as _};
+    use superstep_llm::tokens::Estimate;
     use superstep_llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, ToolCall};
 
     use crate::{
@@ -149,7 +145,7 @@ mod tests {
         config.context.budget = ContextBudget::Tokens(500);
         config.context.keep = keep;
         let store = MemoryCheckpointer::new();
-        Agent::builder(model.clone()).config(config).checkpointer(store).build().unwrap()
+        Agent::builder(model.clone()).config(config).counter(Estimate).checkpointer(store).build().unwrap()
     }
 
     fn last(model: &Forgets) -> Vec<String> {

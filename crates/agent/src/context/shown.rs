@@ -7,7 +7,7 @@ use std::{
 
 use superstep_llm::{Message, MessageData, Role, convert::DerivedFrom};
 
-use super::{retained, summary};
+use super::summary;
 use crate::{
     config::{Truncate, prompts},
     state::{ContextView, Messages},
@@ -74,7 +74,7 @@ impl<'a> Shown<'a> {
             let is_bare = at < without_origin && shown.origin.is_some();
             if is_bare { shown.with(|message| message.origin = None) } else { shown }
         });
-        let carried = self.carried.map(retained::message);
+        let carried = self.carried.map(summary::carried);
         carried.into_iter().chain(summary).chain(newest).chain(rest)
     }
 

@@ -1,4 +1,4 @@
-//! The summary request, and the message that contains the summary.
+//! The messages at the beginning of a reduced request: the texts that stay, and the summary.
 
 use superstep_llm::Message;
 
@@ -7,6 +7,11 @@ use crate::config::delimiters::defused;
 /// Formats a summary for the model: data inside of delimiters that it cannot close.
 pub(crate) fn message(summary: &str) -> Message {
     Message::user(format!("<conversation_summary>{}</conversation_summary>", closed(summary)))
+}
+
+/// Formats these texts for the model: data inside of delimiters that it cannot close.
+pub(crate) fn carried(text: &str) -> Message {
+    Message::user(format!("<kept>\nKept word for word; other earlier messages are left out.\n{text}</kept>"))
 }
 
 /// Escapes a text so that it cannot close its delimiters.

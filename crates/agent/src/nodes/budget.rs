@@ -17,10 +17,7 @@ use crate::{
     AgentEvent, AgentState, ReactConfig,
     config::Budget,
     events::emit,
-    state::{
-        BudgetLimit,
-        spent::{Spent, share},
-    },
+    state::{BudgetLimit, spent::share},
 };
 
 /// Returns the configuration of this turn: the budget of a sub-agent is limited to its grant.
@@ -33,7 +30,7 @@ pub(super) fn of_turn(config: Arc<ReactConfig>, state: &AgentState) -> Arc<React
 
 /// Returns the time that the turn has left, if its budget limits it.
 pub(super) fn time_left(config: &ReactConfig, state: &AgentState, cx: &Cx) -> Option<Duration> {
-    Some(config.budget.wall?.saturating_sub(Spent::of(state, cx.now_ms()).time))
+    Some(config.budget.wall?.saturating_sub(state.spent(cx.now_ms()).time))
 }
 
 /// Waits until this time is over; forever without one.

@@ -17,7 +17,7 @@ use crate::{
     },
     deps::AgentDeps,
     events::emit,
-    state::{AgentStateUpdate, ContextView, ModelFailure, RequestSize, spent::Spent, view::Change},
+    state::{AgentStateUpdate, ContextView, ModelFailure, RequestSize, view::Change},
 };
 
 // Passing everything through `compact` would cost a superstep and a checkpoint before every model call.
@@ -40,7 +40,7 @@ pub(super) fn summary_due(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Opti
 
 /// Returns whether a model may be called for a summary.
 pub(super) fn may_summarise(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> bool {
-    !state.context.paused && Spent::of(state, cx.now_ms()).exhausts(&deps.config.budget).is_none()
+    !state.context.paused && state.spent(cx.now_ms()).exhausts(&deps.config.budget).is_none()
 }
 
 /// The view of one model call, and its size.

@@ -305,7 +305,7 @@ impl PlannedCall<'_> {
         }
         let Totals { usage, costs } = totals;
         let cost = cost_of(usage, &self.state.usage_by_model, &costs).and_then(TurnCost::whole);
-        let spent = Spent { usage, cost, ..Spent::of(self.state, cx.now_ms()) };
+        let spent = Spent { usage, cost, ..self.state.spent(cx.now_ms()) };
         let mut state = self.state.clone();
         state.answer.estimated |= self.is_guessed(&response);
         state.answer.budget_warned |= self.warned;

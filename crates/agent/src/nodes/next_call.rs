@@ -8,7 +8,7 @@ use crate::{
     config::{AtLimit, EmptyPolicy, LengthPolicy},
     context::finish::Finishing,
     deps::AgentDeps,
-    state::{StopReason, spent::Spent},
+    state::StopReason,
 };
 
 /// The next step of the agent node.
@@ -64,7 +64,7 @@ impl<'a> NextCall<'a> {
         if state.answer.cut_rounds >= MAX_CUT_ROUNDS {
             (call.tools, call.reason) = (false, AgentOutcome::Length.into());
         }
-        if let Some(limit) = Spent::of(state, now_ms).exhausts(&config.budget) {
+        if let Some(limit) = state.spent(now_ms).exhausts(&config.budget) {
             if !config.budget.reserve_final {
                 return Plan::Stop(limit.into());
             }

@@ -1,6 +1,6 @@
 //! The state of the agent.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -287,10 +287,17 @@ impl AgentState {
         cost_of(self.usage, &self.usage_by_model, &self.estimated_cost)
     }
 
+    /// Returns the resources used by the turn at a time.
+    pub(crate) fn spent(&self, now_ms: i64) -> Spent {
+        let ms = u64::try_from(now_ms.saturating_sub(self.started_ms)).unwrap_or(0);
+        let (usage, cost) = (self.usage, self.cost().and_then(TurnCost::whole));
+        Spent { usage, cost, tool_calls: self.tools_used.len(), time: Duration::from_millis(ms) }
+    }
+
     /// Returns the used share of the turn's budget, that of the limit that is nearest; `None` without a limit. `now_ms` is the time in
     /// UTC milliseconds.
     pub fn budget_used(&self, budget: &Budget, now_ms: i64) -> Option<f64> {
-        Spent::of(self, now_ms).shares(budget).map(|(_, share)| share).reduce(f64::max)
+        self.spent(now_ms).shares(budget).map(|(_, share)| share).reduce(f64::max)
     }
 
     /// Returns the message that the next response continues, if the last one was a part.

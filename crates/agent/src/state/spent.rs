@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use superstep_llm::{Usage, models::NanoDollars};
 
-use super::{agent_state::AgentState, cost::TurnCost, outcome::BudgetLimit};
+use super::outcome::BudgetLimit;
 use crate::config::{Budget, Cost};
 
 /// The resources used by a turn so far.
@@ -20,13 +20,6 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
-    pub(crate) fn of(state: &AgentState, now_ms: i64) -> Self {
-        let ms = u64::try_from(now_ms.saturating_sub(state.started_ms)).unwrap_or(0);
-        let (usage, cost, tool_calls) =
-            (state.usage, state.cost().and_then(TurnCost::whole), state.tools_used.len());
-        Self { usage, cost, tool_calls, time: Duration::from_millis(ms) }
-    }
-
     /// Returns the reached limit if the budget is used up.
     pub(crate) fn exhausts(&self, budget: &Budget) -> Option<BudgetLimit> {
         self.shares(budget).find(|(_, share)| *share >= 1.0).map(|(limit, _)| limit)

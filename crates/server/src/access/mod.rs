@@ -6,13 +6,16 @@
 //!
 //! Start at [`Authenticate`].
 
-pub(crate) mod guard;
 #[cfg(feature = "jwt")]
 pub(crate) mod jwt;
 pub(crate) mod keys;
 pub(crate) mod rate;
 
-use axum::http::{HeaderMap, StatusCode, request::Parts};
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, StatusCode, request::Parts},
+    response::{IntoResponse as _, Response},
+};
 use futures::future::BoxFuture;
 
 use crate::error::ApiError;
@@ -132,6 +135,19 @@ pub(crate) fn given_key(headers: &HeaderMap) -> Option<&str> {
     let key =
         text("x-api-key").or_else(|| text("authorization").and_then(|value| value.strip_prefix("Bearer ")));
     key.filter(|key| !key.is_empty())
+}
+
+impl<S: Sync> FromRequestParts<S> for User {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
+        parts.extensions.get().cloned().ok_or_else(|| no_user().into_response())
+    }
+}
+
+/// Creates the error of a request without a user.
+pub(crate) fn no_user() -> ApiError {
+    ApiError::new(StatusCode::UNAUTHORIZED, "this endpoint needs a user")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod a2a;
 mod agui;
 mod assistants;
 pub(crate) mod extract;
+mod guard;
 pub(crate) mod metrics;
 mod openapi;
 mod protocol;
@@ -27,7 +28,8 @@ use axum::{
     routing::{get, post},
 };
 
-use crate::{access::guard::guard, error::ApiError, runs::hub::Hub};
+use self::guard::guard;
+use crate::{error::ApiError, runs::hub::Hub};
 
 /// Returns all endpoints.
 pub(crate) fn routes(hub: Arc<Hub>) -> Router {

@@ -26,12 +26,12 @@ use crate::{
         projection::RunsProjection,
         sse::{Frame, HEARTBEAT},
     },
+    rows::thread::ThreadKey,
     runs::{
         hub::Hub,
         live::{LiveRun, Stop},
         log::{Entry, LogReader, Read},
     },
-    thread::logs::ThreadKey,
     wire::time,
 };
 

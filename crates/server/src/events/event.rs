@@ -11,6 +11,8 @@ use superstep_graph::{
     checkpoint::{CheckpointMeta, Segment, SubgraphPath},
 };
 
+use crate::wire::channels::retain;
+
 /// An event of a run, of its graph or of a graph that it called.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunEvent {
@@ -241,16 +243,6 @@ impl RunEvent {
             Kind::Started { .. } => 0,
         };
         data + 200
-    }
-}
-
-/// Removes the channels of a state or an update that clients do not see.
-pub(crate) fn retain(channels: &mut Value, shown: &BTreeSet<String>) {
-    match channels {
-        Value::Object(channels) => channels.retain(|channel, _| shown.contains(channel)),
-        // Several updates of one task.
-        Value::Array(all) => all.iter_mut().for_each(|channels| retain(channels, shown)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

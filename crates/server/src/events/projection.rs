@@ -18,7 +18,7 @@ use crate::{
         modes::{Mode, Modes},
         sse::Frame,
     },
-    thread::logs::ThreadKey,
+    rows::thread::ThreadKey,
     wire::{ids, messages, state, time},
 };
 

@@ -6,8 +6,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::thread::logs::ThreadKey;
-
 /// A thread as the server knows it. Its states are the checkpoints of superstep's thread of the same name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ThreadRow {
@@ -48,6 +46,14 @@ pub(crate) struct RunFailure {
     #[serde(rename = "error")]
     pub(crate) name: String,
     pub(crate) message: String,
+}
+
+/// A thread of one owner. Another user may have had a thread of the same id, or may get it while a client waits for its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ThreadKey {
+    pub(crate) thread: String,
+    /// `None` on a server without users.
+    pub(crate) owner: Option<String>,
 }
 
 impl ThreadRow {

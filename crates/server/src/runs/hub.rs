@@ -33,6 +33,7 @@ use crate::{
     events::event::RunEvent,
     limits::Limits,
     metrics::Metrics,
+    rows::thread::ThreadKey,
     rows::{
         assistant::{AssistantRow, AssistantVersion},
         run::RunRow,
@@ -40,7 +41,7 @@ use crate::{
         thread::ThreadRow,
     },
     runs::{journal::Journals, lane::Lanes, live::LiveRun, log::Entry, origins::Origins},
-    thread::logs::{ThreadKey, ThreadLogs},
+    thread::logs::ThreadLogs,
     wire::{ids, time},
 };
 

@@ -161,12 +161,8 @@ mod tests {
     use super::*;
     use crate::{
         events::{event::Kind, projection::About},
-        thread::{
-            self,
-            log::ThreadReader,
-            logs::{ThreadKey, ThreadLogs},
-            projection::End,
-        },
+        rows::thread::ThreadKey,
+        thread::{self, log::ThreadReader, logs::ThreadLogs, projection::End},
     };
 
     fn entry(number: u64) -> Entry {

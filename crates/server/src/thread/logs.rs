@@ -10,15 +10,7 @@ use std::{
     },
 };
 
-use crate::thread::log::ThreadLog;
-
-/// A thread of one owner. Another user may have had a thread of the same id, or may get it while a client waits for its own.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ThreadKey {
-    pub(crate) thread: String,
-    /// `None` on a server without users.
-    pub(crate) owner: Option<String>,
-}
+use crate::{rows::thread::ThreadKey, thread::log::ThreadLog};
 
 /// The logs by thread. Those of threads without a run are dropped, the oldest first, if all take too many bytes.
 pub(crate) struct ThreadLogs {

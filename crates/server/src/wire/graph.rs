@@ -8,7 +8,7 @@ use superstep_graph::{
     erased::JsonGraph,
 };
 
-use crate::events::event::retain;
+use super::channels::retain;
 
 /// Returns the nodes and edges of a graph; with `expanded`, the nodes of subgraphs in place of them.
 pub(crate) fn drawing(graph: &dyn JsonGraph, expanded: bool) -> Value {

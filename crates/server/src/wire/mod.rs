@@ -1,5 +1,6 @@
 //! The JSON of the API: ids, times, messages, states and graphs.
 
+pub(crate) mod channels;
 pub(crate) mod graph;
 pub(crate) mod ids;
 pub(crate) mod messages;

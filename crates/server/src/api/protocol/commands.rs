@@ -13,12 +13,12 @@ use crate::{
     access::User,
     error::ApiError,
     events::modes::Modes,
+    rows::thread::ThreadKey,
     rows::{
         run::{RunRow, RunStatus},
         thread::ThreadStatus,
     },
     runs::{hub::Hub, request::RunRequest},
-    thread::logs::ThreadKey,
     wire::{ids, state},
 };
 

@@ -27,11 +27,11 @@ use crate::{
     access::User,
     error::ApiError,
     events::sse::HEARTBEAT,
+    rows::thread::ThreadKey,
     runs::hub::Hub,
     thread::{
         filter::Filter,
         log::{Read, ThreadReader},
-        logs::ThreadKey,
     },
 };
 

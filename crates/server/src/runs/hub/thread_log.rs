@@ -8,11 +8,11 @@ use superstep_graph::{RunOptions, erased::JsonTask};
 
 use crate::{
     error::ApiError,
+    rows::thread::ThreadKey,
     runs::hub::Hub,
     thread::{
         event::{Draft, about_graph},
         log::ThreadLog,
-        logs::ThreadKey,
     },
     wire::ids,
 };

@@ -12,12 +12,12 @@ use superstep_graph::{
 
 use crate::{
     error::ApiError,
-    events::event::retain,
     rows::{table::contains, thread::ThreadRow},
     runs::{
         hub::{Hub, run_key},
         live::{LiveRun, RunEnd},
     },
+    wire::channels::retain,
     wire::state,
 };
 

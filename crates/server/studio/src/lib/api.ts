@@ -66,7 +66,7 @@ created_ms: Array<number>,
  */
 next: Array<Array<number>>, nodes: Array<string>, 
 /**
- * Whether older checkpoints are left out.
+ * `true` if older checkpoints are left out.
  */
 is_cut: boolean, };
 
@@ -128,7 +128,7 @@ export type Changes = { against: number | null, channels: Array<ChannelChange>, 
 
 export type ChannelChange = { channel: string, 
 /**
- * Such as `+1 of 9`.
+ * The change in short, such as `+1 of 9`.
  */
 summary: string, changes: Array<Change>, 
 /**

@@ -21,7 +21,6 @@ use crate::{
         budget::{expired, until},
         tools::answer::CallResult,
     },
-    state::spent::Spent,
 };
 
 impl Call<'_> {
@@ -32,7 +31,7 @@ impl Call<'_> {
     pub(super) async fn run_agent(&self, agent: &SubAgent, args: &Value) -> CallResult {
         let (round, name) = (self.round, &self.pending.name);
         let share = agent.share / round.sub_calls.max(1) as f64;
-        let spent = Spent::of(&round.state, round.cx.now_ms());
+        let spent = round.state.spent(round.cx.now_ms());
         let mut input = AgentState::update()
             .messages([Message::user(args["task"].as_str().unwrap_or_default())])
             .user_id(round.state.user_id.clone())

@@ -8,15 +8,15 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State},
-    http::{Method, StatusCode, header, request::Parts},
+    extract::{MatchedPath, RawPathParams, Request, State},
+    http::{Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
 
+use super::extract::arrived;
 use crate::{
-    access::{Role, User},
-    api::extract::arrived,
+    access::{Role, User, no_user},
     error::ApiError,
     runs::hub::Hub,
 };
@@ -94,10 +94,6 @@ fn check(hub: &Hub, user: &User, path: &str, ids: &RawPathParams, request: &Requ
     Ok(())
 }
 
-fn no_user() -> ApiError {
-    ApiError::new(StatusCode::UNAUTHORIZED, "this endpoint needs a user")
-}
-
 fn writes(path: &str, request: &Request) -> bool {
     let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_get {
@@ -109,12 +105,4 @@ fn writes(path: &str, request: &Request) -> bool {
     });
     // A socket carries commands.
     cancels || request.headers().contains_key(header::UPGRADE)
-}
-
-impl<S: Sync> FromRequestParts<S> for User {
-    type Rejection = Response;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
-        parts.extensions.get().cloned().ok_or_else(|| no_user().into_response())
-    }
 }
