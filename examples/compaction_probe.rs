@@ -1,10 +1,11 @@
 //! Plays a conversation and prints what the model still receives after each compaction, when its summaries forget everything.
 //!
-//! ```sh
-//! echo '{"say": [{"text": "Never push to main.", "pin": "rule", "id": "push"}, {"text": "Hello."}]}' | cargo run -p superstep --example compaction_probe
-//! ```
+//! Shows: pins, and a summary on request.
 //!
-//! Each line of stdin is a round: messages of the user, of which some are pinned, and then a requested summary; `user_messages` of the
+//! `cargo run -p superstep --example compaction_probe`
+//!
+//! Each line of stdin is a round, such as `{"say": [{"text": "Never push.", "pin": "rule", "id": "push"}, {"text": "Hello."}]}`:
+//! messages of the user, of which some are pinned, and then a requested summary; `user_messages` of the
 //! first one is the [share](superstep::agent::config::Keep::user_messages) of the window for the user's messages. Each line of stdout has
 //! the texts of the next request. `tests/it/compaction` lets a kit from PyPI grade them.
 
