@@ -592,7 +592,7 @@ async fn many_turns_leave_the_memory_flat_and_no_stale_line() {
             let columns = if turn % 20 == 5 { "60" } else { "110" };
             tmux.tmux(&["resize-window", "-x", columns, "-y", "30"]);
         }
-        // Some hundred turns approach the window of the model, which loads the table of tokens once, of about 50 MB.
+        // Memory grows by a step of about 50 MB between 200 and 400 turns, probably the table of tokens, near the window of the model.
         if turn == turns / 3 {
             at_third = kilobytes();
         }
