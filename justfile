@@ -51,8 +51,8 @@ crash-proof runs="1000" seed="15":
     SUPERSTEP_PROOF_RUNS={{runs}} SUPERSTEP_PROOF_SEED={{seed}} cargo test -p superstep-worker --all-features --test worker -- proof::runs --nocapture
 
 # Runs over two workers and three nodes of Restate that are killed; the tests do 16 on one node.
-restate-proof runs="1000" seed="15" nodes="3": restate
-    SUPERSTEP_PROOF_RUNS={{runs}} SUPERSTEP_PROOF_SEED={{seed}} SUPERSTEP_PROOF_NODES={{nodes}} cargo test -p superstep-restate --all-features --test restate -- proof::runs --nocapture --test-threads=1
+restate-proof runs="1000" seed="15" nodes="3" work_ms="40": restate
+    SUPERSTEP_PROOF_WORK_MS={{work_ms}} SUPERSTEP_PROOF_RUNS={{runs}} SUPERSTEP_PROOF_SEED={{seed}} SUPERSTEP_PROOF_NODES={{nodes}} cargo test --release -p superstep-restate --all-features --test restate -- proof::runs --nocapture --test-threads=1
 
 # A run whose worker ends before or after each request of it; the tests try some of them.
 restate-crashes every="1": restate
@@ -73,7 +73,7 @@ restate-limits parked="10000" upgraded="100" stopped="64" steps="10000" seconds=
 
 # The cost of a superstep on Restate beside that of the calls that it is made of.
 restate-speed rounds="9" steps="300" longest="5000": restate
-    SUPERSTEP_SPEED_ROUNDS={{rounds}} SUPERSTEP_SPEED_STEPS={{steps}} SUPERSTEP_SPEED_LONGEST={{longest}} cargo test -p superstep-restate --all-features --test restate -- speed --nocapture
+    SUPERSTEP_SPEED_ROUNDS={{rounds}} SUPERSTEP_SPEED_STEPS={{steps}} SUPERSTEP_SPEED_LONGEST={{longest}} cargo test --release -p superstep-restate --all-features --test restate -- speed --nocapture
 
 # Every scenario of the engine on a Restate server, as on the other databases.
 restate-scenarios: restate

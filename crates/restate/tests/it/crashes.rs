@@ -22,7 +22,7 @@ use superstep_testing::{
         chains,
         checker::{What, check},
         journal::{self, Journal, Journaled},
-        order::{Order, Outside, expected, graph},
+        order::{Order, Outside, WORK, expected, graph},
     },
     wrapped::{Wrapped, Wrapper},
 };
@@ -95,7 +95,7 @@ fn worker(
 ) -> impl FnOnce(EndpointBuilder) -> EndpointBuilder + use<> {
     let (journal, places) = (journal.clone(), places.clone());
     move |endpoint| {
-        let order = graph(&Outside::Journal(journal.clone()));
+        let order = graph(&Outside::Journal(journal.clone(), WORK));
         endpoint.graph(order).layer(move |store: Arc<dyn Checkpointer>| {
             let store: Arc<dyn Checkpointer> =
                 Arc::new(Wrapped(Journaled { store, journal: journal.clone(), leases_by_request: true }));

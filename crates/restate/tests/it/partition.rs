@@ -74,9 +74,9 @@ async fn inside() {
         return;
     }
     let Some(mut cluster) = Cluster::start_at((0..NODES).map(host).collect()) else { return };
-    let (runs, begun) = (number("SUPERSTEP_PARTITIONED", 200) as usize, Instant::now());
+    let runs = number("SUPERSTEP_PARTITIONED", 200) as usize;
     let seed = number("SUPERSTEP_PROOF_SEED", 15);
-    prove(&mut cluster, OWN, runs / 2, seed, Faults::Partition).await.check(begun);
+    prove(&mut cluster, OWN, runs / 2, seed, Faults::Partition).await.check();
 }
 
 /// Cuts the first node off for some time. It must not serve meanwhile.

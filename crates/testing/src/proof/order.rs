@@ -43,13 +43,14 @@ impl Order {
     }
 }
 
-/// The time that the other side takes for an effect, so that faults happen in the middle of tasks.
-const WORK: Duration = Duration::from_millis(40);
+/// The usual time that the other side takes for an effect, so that most faults happen in the middle of tasks.
+pub const WORK: Duration = Duration::from_millis(40);
 
 /// The other side of the effects.
 #[derive(Clone)]
 pub enum Outside {
-    Journal(Arc<Journal>),
+    /// Writes effects down, each of which takes this time.
+    Journal(Arc<Journal>, Duration),
     /// Does nothing.
     Nowhere,
 }
@@ -58,9 +59,9 @@ pub enum Outside {
 async fn effect(outside: &Outside, cx: &Cx, input: &str, name: &str) -> Result<String, NodeError> {
     let thread = cx.thread().map(ThreadId::root);
     let done = cx.once(name, async |key: String| {
-        if let (Outside::Journal(journal), Some(thread)) = (outside, &thread) {
+        if let (Outside::Journal(journal, work), Some(thread)) = (outside, &thread) {
             journal.execute(thread, &format!("{input}/{name}"), &key);
-            tokio::time::sleep(WORK).await;
+            tokio::time::sleep(*work).await;
         }
         Ok::<_, NodeError>(key)
     });

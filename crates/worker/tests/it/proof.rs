@@ -28,7 +28,7 @@ use superstep_testing::{
         chains,
         checker::{self, Chain, Operation, Violation, What, check},
         journal::{self, Journal, Journaled},
-        order::{Order, Outside, expected, graph},
+        order::{Order, Outside, WORK, expected, graph},
     },
     wrapped::Wrapped,
 };
@@ -87,7 +87,7 @@ async fn the_worker() {
         journal: journal.clone(),
         leases_by_request: false,
     };
-    let graph = graph(&Outside::Journal(journal)).with_checkpointer(Wrapped(store));
+    let graph = graph(&Outside::Journal(journal, WORK)).with_checkpointer(Wrapped(store));
     let jobs = Jobs::open(options).await.unwrap();
     let worker = Worker::new(&jobs).graph(graph).heartbeat(Duration::from_millis(300));
     // Its parent has ended with its input.
