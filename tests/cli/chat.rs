@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use superstep::llm::http::client_builder;
 use superstep_testing::{
     script::{Answer, call, http, txt},
     skipped,
@@ -155,6 +156,63 @@ async fn a_summary_on_request_precedes_the_next_message() {
     let ran = place.run_with_stdin(&args, b"hi\n/compact\nbye\n").await.ok();
     assert!(ran.stderr.contains("the conversation was not summarized: it is too short"), "{}", ran.stderr);
     short.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_pin_reaches_the_next_request_until_it_is_removed() {
+    let place = Place::new();
+    let server = serve([txt("one"), txt("two"), txt("three")]).await;
+    let args = ["chat", "--thread", "t", "--base-url", &server.base_url(), "--model", "m"];
+    let early = place.run_with_stdin(&args, b"/pin x\n").await;
+    assert_eq!(
+        (early.code, early.stderr.contains("the thread has no turn yet")),
+        (Some(5), true),
+        "{early:?}"
+    );
+    let input = b"hi\n/pin\n/pin Never push.\n/pin goal: Ship it.\nand?\n/unpin gone\n";
+    let ran = place.run_with_stdin(&args, input).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(5), "one\ntwo\n"), "{ran:?}");
+    assert!(ran.stderr.contains("no pins\n") && ran.stderr.contains("  Never push.\n"), "{ran:?}");
+    assert!(ran.stderr.contains("thread `t` has no pin `gone`"), "{ran:?}");
+    let rule = place.run(&["pin", "t", "--json"]).await.ok().lines()[0]["id"].as_str().unwrap().to_owned();
+    let ran = place.run_with_stdin(&args, format!("/unpin {rule}\nnow?\n").as_bytes()).await.ok();
+    assert!(ran.stderr.contains("goal `") && !ran.stderr.contains("Never push."), "{ran:?}");
+    let requests = server.requests();
+    let second = requests[1]["messages"].to_string();
+    assert!(second.find("Never push.") < second.find("and?") && second.contains("Ship it."), "{second}");
+    let third = requests[2]["messages"].to_string();
+    assert!(third.contains("No longer valid"), "{third}");
+    server.check().unwrap();
+}
+
+#[tokio::test]
+async fn the_studio_of_a_chat_reads_with_its_key_alone() {
+    let place = Place::new();
+    let server = serve([txt("seen")]).await;
+    let url = server.base_url();
+    let Some(tmux) = Tmux::start(&place, 200, &["chat", "--thread", "t", "--base-url", &url, "--model", "m"])
+    else {
+        return;
+    };
+    tmux.sees("ready").await;
+    tmux.says("hi");
+    tmux.sees("seen").await;
+    tmux.says("/studio");
+    let all = tmux.sees("#key=").await;
+    let line = all.lines().find(|line| line.contains("#key=")).unwrap();
+    let (address, key) = line.trim().split_once("#key=").unwrap();
+    let (door, thread) = address.split_once("/studio/t/").unwrap();
+    assert_eq!((thread, key.len()), ("t", 64));
+    let (client, threads) =
+        (client_builder().unwrap().no_proxy().build().unwrap(), format!("{door}/studio/api/threads"));
+    assert_eq!(client.get(&threads).send().await.unwrap().status(), 401);
+    let answer = client.get(&threads).header("x-api-key", key).send().await.unwrap();
+    assert!(answer.text().await.unwrap().contains("\"t\""));
+    let fork = format!("{door}/threads/t/copy");
+    assert_eq!(client.post(&fork).header("x-api-key", key).send().await.unwrap().status(), 403);
+    tmux.says("/quit");
+    tmux.until("the end of the chat", |all| all.contains("Pane is dead")).await;
+    assert!(client.get(&threads).send().await.is_err());
 }
 
 /// A terminal in which the program runs.

@@ -158,7 +158,8 @@ impl Server {
         self
     }
 
-    /// Refuses all requests that write, with status 403.
+    /// Refuses all requests that write, with status 403, and executes none of the stored runs. Another server may use the same
+    /// rows and storage.
     pub fn read_only(self) -> Self {
         Self { read_only: true, ..self }
     }
@@ -211,24 +212,42 @@ impl Server {
     /// supersteps, within [`Limits::drain`]. What is left of them continues after the next start.
     ///
     /// # Errors
-    /// [`ServerError::TokenNeeded`], [`ServerError::RowsInUse`] and the other errors of a start, or [`ServerError::Listener`].
+    /// As of [`start`](Self::start).
     pub async fn serve_until(
         self,
         listener: TcpListener,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), ServerError> {
+        self.start(listener, stop).await?.await;
+        Ok(())
+    }
+
+    /// Starts, and returns the future that serves until `stop` is ready, as [`serve_until`](Self::serve_until) does.
+    ///
+    /// # Errors
+    /// [`ServerError::TokenNeeded`], [`ServerError::RowsInUse`] and the other errors of a start, or [`ServerError::Listener`].
+    pub async fn start(
+        self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<impl Future<Output = ()> + Send + 'static, ServerError> {
         let address = listener.local_addr().map_err(|source| ServerError::Listener { source })?;
         if !self.door.is_locked() && !address.ip().to_canonical().is_loopback() {
             return Err(ServerError::TokenNeeded { address });
         }
-        let _alone = claim(&*self.rows, &*self.checkpointer).await?;
-        let (hub, routes) = self.open().await?;
-        let stopped = async {
-            stop.await;
-            hub.stop().await;
+        let alone = match self.read_only {
+            true => None,
+            false => Some(claim(&*self.rows, &*self.checkpointer).await?),
         };
-        serve(listener, routes, &hub.limits, stopped).await;
-        Ok(())
+        let (hub, routes) = self.open().await?;
+        Ok(async move {
+            let stopped = async {
+                stop.await;
+                hub.stop().await;
+            };
+            serve(listener, routes, &hub.limits, stopped).await;
+            drop(alone);
+        })
     }
 
     async fn open(self) -> Result<(Arc<Hub>, Router), ServerError> {
@@ -282,7 +301,9 @@ impl Server {
         (hub.defaults, hub.options, hub.admit, hub.read_only) = (defaults, options, admit, read_only);
         hub.shown = shown;
         let hub = Arc::new(hub);
-        hub.recover().await?;
+        if !read_only {
+            hub.recover().await?;
+        }
         let routes = api::routes(hub.clone()).merge(studio::routes(Studio::new(hub.clone())));
         let counted = middleware::from_fn_with_state(hub.clone(), api::metrics::count);
         Ok((hub, door.before(routes).layer(counted)))

@@ -2,11 +2,14 @@
 //!
 //! Start at [`Command`].
 
-use superstep::CheckpointId;
+use superstep::{
+    CheckpointId,
+    agent::config::{Pin, PinKind},
+};
 use superstep_session::live::{Mode, TurnId};
 
 /// The commands with their arguments and descriptions, as `/help` and the menu list them.
-pub(super) const COMMANDS: [(&str, &str, &str); 21] = [
+pub(super) const COMMANDS: [(&str, &str, &str); 24] = [
     ("/help", "", "the commands and keys"),
     ("/new", "", "a new thread"),
     ("/threads", "[THREAD]", "the threads of the folder, or open one"),
@@ -17,12 +20,15 @@ pub(super) const COMMANDS: [(&str, &str, &str); 21] = [
     ("/continue", "", "continue the unfinished turn"),
     ("/undo", "", "restore the files that the last turn changed"),
     ("/compact", "", "summarize the conversation before the next message"),
+    ("/pin", "[[KIND:] TEXT]", "pin a rule, goal, preference or fact, or list the pins"),
+    ("/unpin", "NAME", "remove a pin"),
     ("/mode", "[NAME]", "ask, accept-edits, read-only or auto"),
     ("/model", "[NAME]", "the model of the next turn"),
     ("/queue", "[N]", "the queued messages, or remove one"),
     ("/tools", "", "the tools of the agent"),
     ("/memory", "[TEXT]", "the entries of the long-term memory, or those about a text"),
     ("/graph", "", "the graph, with the path of the thread"),
+    ("/studio", "", "look at the thread in a browser"),
     ("/replay", "", "replay the thread from its recorded inputs"),
     ("/usage", "", "the tokens, messages and settings of the thread"),
     ("/copy", "", "copy the last reply to the clipboard"),
@@ -41,6 +47,8 @@ pub(super) enum Command {
     Continue,
     Undo,
     Compact,
+    Pin(Option<Pin>),
+    Unpin(String),
     Mode(Option<Mode>),
     Model(Option<String>),
     Queue(Option<TurnId>),
@@ -50,6 +58,7 @@ pub(super) enum Command {
     Tools,
     Memory(Option<String>),
     Graph,
+    Studio,
     Replay,
     Copy,
     Export(Option<String>),
@@ -85,6 +94,11 @@ impl Command {
             "/continue" => alone(Self::Continue),
             "/undo" => alone(Self::Undo),
             "/compact" => alone(Self::Compact),
+            "/pin" => Ok(Self::Pin(rest.map(pin))),
+            "/unpin" => match rest {
+                Some(name) => Ok(Self::Unpin(name.trim_matches('`').to_owned())),
+                None => Err("/unpin needs the name of a pin; `/pin` lists them".to_owned()),
+            },
             "/mode" => rest.map(str::parse).transpose().map(Self::Mode),
             "/model" => Ok(Self::Model(rest.map(str::to_owned))),
             "/queue" => number().map(Self::Queue),
@@ -94,6 +108,7 @@ impl Command {
             "/tools" => alone(Self::Tools),
             "/memory" => Ok(Self::Memory(rest.map(str::to_owned))),
             "/graph" => alone(Self::Graph),
+            "/studio" => alone(Self::Studio),
             "/replay" => alone(Self::Replay),
             "/copy" => alone(Self::Copy),
             "/export" => Ok(Self::Export(rest.map(str::to_owned))),
@@ -101,6 +116,15 @@ impl Command {
             _ => Err(format!("there is no command {name}; `/help` lists them")),
         })
     }
+}
+
+/// Reads a pin, which is a rule unless it begins with another kind and a colon.
+fn pin(text: &str) -> Pin {
+    let of_kind = text.split_once(':').and_then(|(kind, text)| {
+        let kind = PinKind::ALL.into_iter().find(|known| known.as_str() == kind.trim().to_lowercase())?;
+        Some(Pin::new(kind, text.trim())).filter(|pin| !pin.text.is_empty())
+    });
+    of_kind.unwrap_or_else(|| Pin::new(PinKind::Rule, text))
 }
 
 /// Returns the text of `/help`.
@@ -135,6 +159,12 @@ mod tests {
         assert_eq!(parsed("/fork #4 "), Ok(Command::Fork(Some(CheckpointId(4)))));
         assert_eq!(parsed("/mode read-only"), Ok(Command::Mode(Some(Mode::ReadOnly))));
         assert_eq!(parsed("/threads"), Ok(Command::Threads(None)));
+        assert_eq!(parsed("/pin"), Ok(Command::Pin(None)));
+        let pin = |kind, text: &str| Ok(Command::Pin(Some(Pin::new(kind, text))));
+        assert_eq!(parsed("/pin Never push: never."), pin(PinKind::Rule, "Never push: never."));
+        assert_eq!(parsed("/pin Goal: Ship it"), pin(PinKind::Goal, "Ship it"));
+        assert_eq!(parsed("/unpin `a b`"), Ok(Command::Unpin("a b".to_owned())));
+        assert!(parsed("/unpin").is_err());
         assert_eq!(parsed("/fork x"), Err("`x` is not a number".to_owned()));
         assert_eq!(parsed("/undo all"), Err("/undo has no argument".to_owned()));
         assert!(parsed("/mode fast").is_err() && parsed("/nothing").is_err());

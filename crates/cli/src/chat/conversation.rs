@@ -22,15 +22,18 @@ use superstep_session::{
     live::{Change, Mode, NewSession, Queued, Session, Sessions},
     suggest::closest,
     text::{brief, count, printable, printable_line},
-    turn::{stored_graph::graph, tools::is_chosen},
+    turn::{pins::PinChange, stored_graph::graph, tools::is_chosen},
 };
 
 use crate::{
-    chat::command::{Command, help},
+    chat::{
+        command::{Command, help},
+        studio::Studio,
+    },
     graphs::agent_graphs::agent_graphs,
     inspect::{
         differences::{ComparedState, differences, readable},
-        drawing, memory,
+        drawing, memory, pins,
         report::{accepting, text_of},
         state, text_file,
         tools::{self, listed},
@@ -65,6 +68,8 @@ pub(crate) struct Conversation {
     pub(super) session: Session,
     /// The thread was created by this chat: without a turn it is deleted again.
     is_fresh: bool,
+    /// Begun by the first command for it.
+    studio: Option<Studio>,
 }
 
 /// The effect of a command.
@@ -104,7 +109,7 @@ impl Conversation {
                 sessions.open(&folder, &last, new).await?
             }
         };
-        Ok(Self { sessions, folder, session, is_fresh })
+        Ok(Self { sessions, folder, session, is_fresh, studio: None })
     }
 
     /// Ends the chat.
@@ -140,11 +145,19 @@ impl Conversation {
                 self.session.compact().await?;
                 said("the next message begins with a summary of the conversation before it".to_owned())
             }
+            Command::Pin(None) => said(pins::list(&self.session.pins().await?)),
+            Command::Pin(Some(pin)) => {
+                said(pins::list(&self.session.change_pins(PinChange::Add(pin)).await?))
+            }
+            Command::Unpin(name) => {
+                said(pins::list(&self.session.change_pins(PinChange::Remove(vec![name])).await?))
+            }
             Command::State(channel) => said(printable(&self.state(channel).await?)),
             Command::Diff(from) => Ok(Done::Lines(self.diff(from).await?)),
             Command::Tools => said(printable(&self.tools().await?)),
             Command::Memory(query) => said(printable(&self.memory(query).await?)),
             Command::Graph => said(printable(&self.graph().await?)),
+            Command::Studio => said(self.studio().await?),
             Command::Replay => said(printable(&self.replay().await?)),
             Command::Copy => Ok(Done::Copies),
             Command::Export(file) => said(self.export(file).await?),
@@ -349,6 +362,16 @@ impl Conversation {
         let graphs = agent_graphs(self.sessions.program())?;
         let found = graphs.find_in(location, store, self.session.thread(), None).await?;
         Ok(drawing::of_thread(location, found).await?.text())
+    }
+
+    /// Returns the address of the thread in the studio, which ends with the chat.
+    async fn studio(&mut self) -> Result<String, SessionError> {
+        let (store, thread) = (self.stored().await?, self.session.thread().clone());
+        if self.studio.is_none() {
+            let graphs = agent_graphs(self.sessions.program())?;
+            self.studio = Some(Studio::start(store, &graphs).await?);
+        }
+        Ok(self.studio.iter().map(|studio| studio.address(&thread)).collect())
     }
 
     async fn replay(&self) -> Result<String, SessionError> {

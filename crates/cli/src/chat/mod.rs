@@ -18,6 +18,7 @@ mod plain;
 mod question;
 mod screen;
 mod stream;
+mod studio;
 mod view;
 mod wrap;
 

@@ -3,6 +3,7 @@
 pub(crate) mod differences;
 pub(crate) mod drawing;
 pub(crate) mod memory;
+pub(crate) mod pins;
 pub(crate) mod report;
 pub(crate) mod state;
 pub(crate) mod status;

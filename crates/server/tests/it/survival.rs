@@ -128,6 +128,7 @@ async fn a_second_server_on_the_same_rows_does_not_start() {
     let error = open("rows.db").serve(listener).await.unwrap_err();
     assert!(matches!(error, ServerError::RowsInUse), "{error}");
     assert!(error.to_string().contains("another server uses these rows"), "{error}");
+    serve(open("rows.db").read_only()).await.get("/ok").await;
     let other = serve(open("others.db")).await;
     other.thread().await;
     first.stop().await;

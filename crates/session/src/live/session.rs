@@ -9,7 +9,7 @@ use std::{
 
 use superstep::{
     Answers, CheckpointId, Checkpointer, History, OnExisting, OnUnfinished, Thread, ThreadId,
-    agent::{AgentOutcome, AgentState, Approval, SteerError, steer},
+    agent::{AgentOutcome, AgentState, Approval, SteerError, state::Pins, steer},
     checkpoint::Source,
     llm::media::Media,
     mcp::McpServer,
@@ -36,7 +36,14 @@ use crate::{
         turn,
     },
     text::{changed_files, printable_line},
-    turn::{mcp, revert::Revert, setup::steps::next_configuration, stored_graph::graph, waiting::Waiting},
+    turn::{
+        mcp,
+        pins::{self, PinChange},
+        revert::Revert,
+        setup::steps::next_configuration,
+        stored_graph::graph,
+        waiting::Waiting,
+    },
 };
 
 /// A message of the user, and how it begins a turn.
@@ -324,11 +331,39 @@ impl Session {
     /// # Errors
     /// The thread has no turn yet.
     pub async fn compact(&self) -> Result<(), SessionError> {
-        if self.last_turn().await?.is_none() {
-            return Err(SessionError::new(ErrorKind::Thread, "the thread has no turn yet"));
-        }
+        self.refuse_without_turn().await?;
         self.0.state().compacts = true;
         Ok(())
+    }
+
+    async fn refuse_without_turn(&self) -> Result<(), SessionError> {
+        match self.last_turn().await? {
+            Some(_) => Ok(()),
+            None => {
+                Err(SessionError::new(ErrorKind::Thread, "the thread has no turn yet: send a message first"))
+            }
+        }
+    }
+
+    /// Returns what the model must not forget.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub async fn pins(&self) -> Result<Pins, SessionError> {
+        pins::pins(self.0.store.clone(), &self.0.thread).await
+    }
+
+    /// Changes what the model must not forget, and returns it.
+    ///
+    /// # Errors
+    /// The thread has no turn, or one that is under way or unfinished; or the change is not possible.
+    pub async fn change_pins(&self, change: PinChange) -> Result<Pins, SessionError> {
+        if self.is_running() {
+            return Err(SessionError::new(ErrorKind::Thread, "a turn is under way; pin after it"));
+        }
+        self.refuse_without_turn().await?;
+        let Shared { location, store, thread, .. } = &*self.0;
+        pins::change(location, store.clone(), thread, change).await
     }
 
     /// Returns the messages that wait for the end of the turn.

@@ -6,6 +6,7 @@ pub mod dream_thread;
 pub mod dreams;
 pub mod hosted;
 pub mod mcp;
+pub mod pins;
 pub mod randomness;
 pub mod results;
 pub mod revert;

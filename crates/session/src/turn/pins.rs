@@ -1,0 +1,69 @@
+//! The pins of a thread, which its user changes between turns.
+
+use std::sync::Arc;
+
+use superstep::{
+    Checkpointer, ThreadId,
+    agent::{AgentState, config::Pin, state::Pins},
+};
+
+use crate::{
+    config::location::Location,
+    error::{ErrorKind, SessionError},
+    turn::stored_graph::graph,
+};
+
+/// A change of the pins of a thread.
+#[derive(Clone, Debug)]
+pub enum PinChange {
+    Add(Pin),
+    /// Removes those with these ids.
+    Remove(Vec<String>),
+}
+
+/// Returns the pins of a thread.
+///
+/// # Errors
+/// Its state cannot be read.
+pub async fn pins(store: Arc<dyn Checkpointer>, thread: &ThreadId) -> Result<Pins, SessionError> {
+    Ok(graph()?.with_checkpointer(store).thread(thread.clone()).state().await?.values.pins)
+}
+
+/// Changes the pins of a thread, and returns them. The model learns of it with the next message.
+///
+/// # Errors
+/// The thread has an unfinished turn, or no pin of an id to remove; or the id is one of the model's own.
+pub async fn change(
+    location: &Location,
+    store: Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    change: PinChange,
+) -> Result<Pins, SessionError> {
+    let (name, thread) = (thread.as_str(), graph()?.with_checkpointer(store).thread(thread.clone()));
+    let snapshot = thread.state().await?;
+    if !snapshot.next.is_empty() {
+        // A message between a call and its result would make the conversation invalid.
+        let resume = location.command("resume", &[name]);
+        let message = format!("thread `{name}` has an unfinished turn; end it with `{resume}`, then pin");
+        return Err(SessionError::new(ErrorKind::Thread, message));
+    }
+    let state = snapshot.values;
+    let update = match change {
+        PinChange::Add(pin) if pin.id.starts_with(Pin::OF_MODEL) => {
+            return Err(SessionError::usage("names that begin with `model:` are those of the model's pins"));
+        }
+        PinChange::Add(pin) => AgentState::pin([pin]),
+        PinChange::Remove(ids) => {
+            if let Some(unknown) = ids.iter().find(|id| state.pins.get(id).is_none()) {
+                let message = format!(
+                    "thread `{name}` has no pin `{unknown}`; list them with `{}`",
+                    location.command("pin", &[name])
+                );
+                return Err(SessionError::new(ErrorKind::Thread, message));
+            }
+            state.unpin(ids)
+        }
+    };
+    thread.update(update).await?;
+    Ok(thread.state().await?.values.pins)
+}
