@@ -37,6 +37,8 @@ mod fuzz;
 mod hostile;
 mod hostile_mcp;
 #[cfg(unix)]
+mod instructions;
+#[cfg(unix)]
 mod jobs;
 mod keep;
 mod kill;

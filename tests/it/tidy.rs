@@ -122,7 +122,7 @@ const FOLDERS: [(&str, &[&str]); 16] = [
         ],
     ),
     ("memory", &["said", "stored", "memory_tools", "embeddings", "files", "mem0", "history", "dream"]),
-    ("tools", &["folders", "calculate", "web", "workspace", "shell", "snapshots", "all"]),
+    ("tools", &["folders", "calculate", "web", "workspace", "shell", "snapshots", "instructions", "all"]),
     (
         "testing",
         &[

@@ -95,6 +95,13 @@ pub mod convert {
     pub use crate::{derived::DerivedFrom, shared::IntoShared};
 }
 
+/// The instructions and skills of files.
+pub mod instructions {
+    pub use crate::tools::tool::{
+        FileProblem, InstructionFile, Instructions, InstructionsFuture, Loaded, Skill, SkillError, SkillText,
+    };
+}
+
 /// The repetition of failed requests.
 pub mod retries {
     pub use crate::model::{

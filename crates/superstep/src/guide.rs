@@ -50,6 +50,8 @@ guides! {
     budgets = "docs/budgets.md";
     #[cfg(feature = "agent")]
     context = "docs/context.md";
+    #[cfg(feature = "workspace-tools")]
+    instructions = "docs/instructions.md";
     drawing = "docs/drawing.md";
     checkpoints = "docs/checkpoints.md";
     changing = "docs/changing.md";

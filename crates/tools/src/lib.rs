@@ -14,6 +14,8 @@ mod call;
 mod clock;
 mod folders;
 #[cfg(feature = "workspace")]
+mod instructions;
+#[cfg(feature = "workspace")]
 mod pin;
 #[cfg(feature = "workspace")]
 mod question;
@@ -41,6 +43,8 @@ pub use calculate::calculate;
 #[cfg(feature = "workspace")]
 pub use clock::current_time;
 pub use folders::{spill_files::SpillFiles, thread_folders::make_private_folder};
+#[cfg(feature = "workspace")]
+pub use instructions::{FolderInstructions, FoundFile, FoundFiles, FoundKind, UserFolders};
 #[cfg(feature = "workspace")]
 pub use pin::pin;
 #[cfg(feature = "workspace")]

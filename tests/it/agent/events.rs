@@ -81,6 +81,8 @@ fn all() -> Vec<AgentEvent> {
         TurnNotRecorded { reason: reason.clone() },
         Retrieved { id: text("m2"), memories: 1, passages: 2 },
         RetrievalFailed { source: text("memory"), reason: reason.clone() },
+        InstructionsLoaded { path: text("/w/AGENTS.md"), bytes: 9 },
+        InstructionsSkipped { path: text("/w/AGENTS.md"), reason: reason.clone() },
         MemoryStored {},
         MemoryFailed { reason },
     ]
@@ -127,6 +129,8 @@ fn the_json_form_of_every_event_is_stable() {
             r#"{"event":"turn_not_recorded","data":{"reason":"why"}}"#,
             r#"{"event":"retrieved","data":{"id":"m2","memories":1,"passages":2}}"#,
             r#"{"event":"retrieval_failed","data":{"in":"memory","reason":"why"}}"#,
+            r#"{"event":"instructions_loaded","data":{"path":"/w/AGENTS.md","bytes":9}}"#,
+            r#"{"event":"instructions_skipped","data":{"path":"/w/AGENTS.md","reason":"why"}}"#,
             r#"{"event":"memory_stored","data":{}}"#,
             r#"{"event":"memory_failed","data":{"reason":"why"}}"#,
         ]

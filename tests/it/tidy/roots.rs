@@ -23,7 +23,7 @@ const AGENT: &str = "Agent AgentBuilder AgentError AgentEvent AgentOutcome Agent
 const LLM: &str = "AnthropicConfig AnthropicModel ApiKey Assembler Behaviour CacheTime ChatModel Delta FinishReason FnTool GeminiConfig GeminiModel Message MessageData ModelError ModelErrorKind \
     ModelRetry Named OpenAiConfig ModelConfigError OpenAiModel Request Response ResponseStream ResponsesConfig ResponsesModel \
     Role Subject Thinking Timeouts Tool ToolCall ToolCx ToolError ToolFuture ToolRegistry ToolReply ToolSpec Usage complete tool tool_fn \
-    auth calls convert http limits media models retries snapshots spill telemetry text timers tokens toolset variables wire";
+    auth calls convert http instructions limits media models retries snapshots spill telemetry text timers tokens toolset variables wire";
 
 fn text(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap()

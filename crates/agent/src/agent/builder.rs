@@ -8,6 +8,7 @@ use superstep_graph::{Checkpointer, CompileError, Store};
 use superstep_llm::{
     ChatModel, Tool, ToolRegistry,
     convert::IntoShared,
+    instructions::Instructions,
     retries::{JitterSource, Retrying, seeded_jitter},
     snapshots::Snapshots,
     spill::Spill,
@@ -207,6 +208,21 @@ impl AgentBuilder {
     #[must_use]
     pub fn spill(mut self, spill: impl IntoShared<dyn Spill>) -> Self {
         self.deps.spill = Some(spill.into_shared());
+        self
+    }
+
+    /// Sets the reader of instructions and skills, such as `AGENTS.md` of a folder. Their texts are added to the system prompt and
+    /// the conversation; they change nothing else of the agent.
+    #[must_use]
+    pub fn instructions(mut self, instructions: impl IntoShared<dyn Instructions>) -> Self {
+        self.deps.instructions = Some(instructions.into_shared());
+        self
+    }
+
+    /// Reads the instructions anew in each turn, in place of those that the thread has stored: for a thread from an untrusted source.
+    #[must_use]
+    pub fn reread_instructions(mut self) -> Self {
+        self.deps.rereads_instructions = true;
         self
     }
 

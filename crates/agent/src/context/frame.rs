@@ -9,7 +9,7 @@ use std::{
 
 use superstep_llm::{Message, Role, toolset::ToolSpecs};
 
-use super::finish::Finishing;
+use super::{finish::Finishing, instructions};
 use crate::{
     AgentState,
     config::{OutputMode, prompts},
@@ -32,6 +32,11 @@ impl<'a> Frame<'a> {
             None => Cow::Borrowed(prompt),
             Some(prompted) if prompt.is_empty() => Cow::Owned(prompted),
             Some(prompted) => Cow::Owned([prompt, &prompted].join("\n\n")),
+        };
+        let system = match instructions::of_prompt(&state.guidance) {
+            None => system,
+            Some(guidance) if system.is_empty() => Cow::Owned(guidance),
+            Some(guidance) => Cow::Owned([&*system, &guidance].join("\n\n")),
         };
         let mut tools = deps.tools.specs();
         if let Some(finish) = finishing.tool() {

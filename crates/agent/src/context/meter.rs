@@ -11,7 +11,7 @@ use crate::{
     AgentState,
     config::{ContextConfig, context::share},
     deps::AgentDeps,
-    state::{ContextView, Pins, RequestSize, view::Change},
+    state::{ContextView, Guidance, Pins, RequestSize, view::Change},
 };
 
 /// Counts the tokens of one agent's requests.
@@ -109,6 +109,10 @@ impl<'a> Meter<'a> {
 
     pub(super) fn pins(&self) -> &'a Pins {
         &self.state.pins
+    }
+
+    pub(super) fn guidance(&self) -> &'a Guidance {
+        &self.state.guidance
     }
 
     pub(super) fn text(&self, text: &str) -> u64 {

@@ -7,6 +7,7 @@
 pub(crate) mod conversation_text;
 pub(crate) mod finish;
 pub(crate) mod frame;
+pub(crate) mod instructions;
 pub(crate) mod meter;
 pub(crate) mod plan;
 pub(crate) mod retained;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use superstep_llm::{Message, Role, ToolCall};
 
-use super::{meter::Meter, shown::is_of_user};
+use super::{instructions::LOADED, meter::Meter, shown::is_of_user};
 use crate::{
     config::{
         KeptResults, Pin,
@@ -34,6 +34,10 @@ impl<'a> Keeper<'a> {
     pub(super) fn text(&self, start: usize, stays: Option<usize>) -> Option<String> {
         let keep = &self.meter.config.keep;
         let mut text = lists(self.within(keep.pins_share, self.pins.iter().copied(), |pin| &pin.text));
+        let guidance = self.within(keep.results_share, self.guidance(start), |message| &message.content);
+        for message in guidance {
+            text.push_str(&format!("\n{}\n", closed(&message.content)));
+        }
         if !keep.results.is_empty() {
             let results = self.within(keep.results_share, self.results(start), |(_, result)| &result.content);
             for (call, result) in results.into_iter().rev() {
@@ -82,6 +86,13 @@ impl<'a> Keeper<'a> {
         all.filter(fits).collect()
     }
 
+    /// Returns the messages with instructions and skills before `start`, each the newest of its file or skill.
+    fn guidance(&self, start: usize) -> impl Iterator<Item = &'a Message> {
+        let places =
+            self.meter.guidance().newest_added().filter_map(|added| self.messages.position(&added.id));
+        places.filter(move |place| *place < start).map(|place| &self.messages[place])
+    }
+
     /// Returns the results of tools that stay, of calls before `start`, newest first.
     fn results(&self, start: usize) -> impl Iterator<Item = (&'a ToolCall, &'a Message)> {
         let (messages, kept) = (self.messages, &self.meter.config.keep.results);
@@ -97,7 +108,8 @@ impl<'a> Keeper<'a> {
             let results = (place + 1..messages.len()).map(|place| &messages[place]);
             let result = results
                 .take_while(|result| result.role == Role::Tool)
-                .find(|result| result.tool_call_id == call.id && !result.failed)?;
+                .find(|result| result.tool_call_id == call.id && !result.failed)
+                .filter(|result| result.content != LOADED)?;
             // A later result, which is still sent, replaces it too.
             (seen.insert((&call.name, of)) && place < start).then_some((call, result))
         })

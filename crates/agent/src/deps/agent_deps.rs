@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use superstep_llm::{
     ToolRegistry,
+    instructions::Instructions,
     snapshots::Snapshots,
     spill::Spill,
     tokens::{TokenCounter, default_counter},
@@ -47,6 +48,10 @@ pub struct AgentDeps {
     pub knowledge: Arc<[Arc<dyn Knowledge>]>,
     /// The storage for long tool results, if any.
     pub spill: Option<Arc<dyn Spill>>,
+    /// The instructions and skills, if any.
+    pub instructions: Option<Arc<dyn Instructions>>,
+    /// Reads them anew, although the thread has read some: an untrusted thread may have stored any.
+    pub rereads_instructions: bool,
     /// The file snapshots, if any.
     pub snapshots: Option<Arc<dyn Snapshots>>,
     /// The hooks before and after model calls and tool calls.
@@ -100,6 +105,8 @@ impl AgentDeps {
             history: None,
             knowledge: Arc::default(),
             spill: None,
+            instructions: None,
+            rereads_instructions: false,
             snapshots: None,
             hooks,
             check: None,

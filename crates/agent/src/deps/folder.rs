@@ -101,8 +101,13 @@ fn moved(deps: &AgentDeps, folder: &Path, cx: &Cx) -> Result<AgentDeps, Problem>
         Some(spill) => spill.in_folder(folder).map_err(unusable)?,
         None => None,
     };
+    let instructions = match &deps.instructions {
+        Some(instructions) => instructions.in_folder(folder).map_err(unusable)?,
+        None => None,
+    };
     Ok(AgentDeps {
         tools: Arc::new(tools),
+        instructions: instructions.or_else(|| deps.instructions.clone()),
         snapshots: snapshots.or_else(|| deps.snapshots.clone()),
         spill: spill.or_else(|| deps.spill.clone()),
         ..deps.clone()

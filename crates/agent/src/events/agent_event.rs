@@ -263,6 +263,20 @@ pub enum AgentEvent {
         /// The cause.
         reason: String,
     },
+    /// Instructions or a skill were read from a file.
+    InstructionsLoaded {
+        /// The absolute path.
+        path: String,
+        /// The size of the text in bytes.
+        bytes: usize,
+    },
+    /// A file with instructions or a skill is not used, or only with a warning.
+    InstructionsSkipped {
+        /// The absolute path; `$name` for a skill that the user named.
+        path: String,
+        /// The cause, as the end of a sentence that begins with the path.
+        reason: String,
+    },
     /// The memory request of the user is stored.
     MemoryStored {},
     /// The memory request of the user is not stored.
@@ -331,6 +345,8 @@ impl AgentEvent {
             Self::TurnNotRecorded { .. } => "turn_not_recorded",
             Self::Retrieved { .. } => "retrieved",
             Self::RetrievalFailed { .. } => "retrieval_failed",
+            Self::InstructionsLoaded { .. } => "instructions_loaded",
+            Self::InstructionsSkipped { .. } => "instructions_skipped",
             Self::MemoryStored {} => "memory_stored",
             Self::MemoryFailed { .. } => "memory_failed",
         }

@@ -7,6 +7,7 @@ use superstep_llm::{Message, ToolRegistry};
 
 use super::{
     fit_request::{RequestSpace, summary_due},
+    instructions::with_skills,
     loops,
     model_turn::{PlannedCall, stop},
     next_call::{NextCall, Plan},
@@ -28,6 +29,7 @@ pub(crate) async fn agent(
     state: AgentState,
     cx: Cx,
 ) -> Result<AgentStateUpdate, NodeError> {
+    let deps = with_skills(deps, &state);
     let own = deps.tools.clone();
     let (deps, offered) = refreshed(deps, &state, &cx).await;
     let update = match summary_due(&deps, &state, &cx) {
@@ -61,7 +63,9 @@ async fn step(
     let keeps_hints = deps.models.main.signs_prefix() && !state.answer.continuing;
     next.keeps_hints = cx.noted("keeps_hints", keeps_hints);
     let hints = kept_hints(deps, state, &next, cx);
-    let new: Vec<Message> = synthetic(deps, state, cx).into_iter().chain(messages).chain(hints).collect();
+    let guidance = state.guidance.unsent(&state.messages).filter(|_| !state.answer.continuing);
+    let new = synthetic(deps, state, cx).into_iter().chain(guidance).chain(messages).chain(hints);
+    let new: Vec<Message> = new.collect();
     let space = match RequestSpace::make(deps, state, &new, cx) {
         Ok(space) => space,
         Err(failure) => return Ok(stop(AgentOutcome::LlmError).error(failure)),

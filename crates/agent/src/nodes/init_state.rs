@@ -6,6 +6,7 @@ use superstep_graph::{Cx, NodeError, State, error::chain};
 
 use super::{
     budget::of_turn,
+    instructions,
     steering_input::{Steered, before_input, unread},
     tools::of_discarded,
 };
@@ -40,6 +41,10 @@ pub(crate) async fn init_state(
             update = update.cwd(real.clone());
         }
         cwd = Some(real);
+    }
+    let guidance = Box::pin(instructions::at_start(&deps, &state, cwd.as_deref(), &cx)).await;
+    if guidance != state.guidance {
+        update = update.guidance(guidance);
     }
     if let Some(files) = state.files.as_ref().filter(|files| files.is_unfinished()) {
         let changes = Box::pin(of_discarded(&deps, cwd.as_deref(), &files.before, &cx)).await;

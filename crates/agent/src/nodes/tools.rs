@@ -15,6 +15,7 @@ mod tool_updates;
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use superstep_graph::{
     Cx, NodeError, State,
     node::Discarded,
@@ -32,6 +33,7 @@ use self::{
 use super::{
     attempts::with_usage,
     budget::{time_left, warned},
+    instructions::{touched, with_skills},
     next_call::NextCall,
     offered::refreshed,
     parts,
@@ -56,7 +58,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     timers()?;
     let outer = Arc::new(outer);
     let state = outer.agent();
-    let (deps, offered) = refreshed(deps, state, &cx).await;
+    let (deps, offered) = refreshed(with_skills(deps, state), state, &cx).await;
     let deps = in_folder_of(deps, state, &cx)?;
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
@@ -78,6 +80,11 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let returned: Option<Vec<usize>> = (round.deps.config.result_order == ResultOrder::Completion)
         .then(|| cx.noted("returned", answers.iter().map(|answer| answer.position).collect()));
     answers.sort_by_key(|answer| answer.position);
+    let calls = answers.iter().filter(|answer| answer.done.executed).map(|answer| {
+        let written = records.get(answer.position).map_or(&Value::Null, |record| &record.args);
+        (answer.name.as_str(), answer.done.ran_with.as_ref().unwrap_or(written))
+    });
+    let guidance = touched(&round.deps, state, calls, &cx).await;
     let messages = messages(&cx, &answers, returned);
     for message in &messages {
         cx.emit_full_message(&message.id, message);
@@ -97,6 +104,9 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     }
     if let Some(offered) = offered {
         update = update.offered(offered);
+    }
+    if let Some(guidance) = guidance {
+        update = update.guidance(guidance);
     }
     if let Some(changes) = snapshots::after(&round, before).await {
         update = update.files(changes);

@@ -12,6 +12,7 @@ use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage, snapshots::FileCha
 
 use super::{
     cost::{ModelCost, TurnCost, cost_of},
+    guidance::Guidance,
     hook_failure::HookFailure,
     outcome::{AgentOutcome, StopReason},
     parts::Parts,
@@ -46,7 +47,7 @@ pub type Pins = ById<Pin>;
 
 /// The state of the agent graph.
 ///
-/// `messages`, `pins`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `frame`, `permissions` and
+/// `messages`, `pins`, `guidance`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `frame`, `permissions` and
 /// `permitted_in` last as long as the thread, `hints` until they are sent, `compact` until the summary, `user_id` and
 /// `cwd` until another input writes them. Every other channel belongs to one turn and is reset at the next one.
 #[derive(State, Clone, Debug, Default, PartialEq)]
@@ -61,6 +62,8 @@ pub struct AgentState {
     /// The texts that requests contain although earlier messages are left out; see [`AgentState::pin`].
     #[channel(merge_by_id)]
     pub pins: Pins,
+    /// The instructions and skills that the thread has read, see [`AgentBuilder::instructions`](crate::AgentBuilder::instructions).
+    pub guidance: Guidance,
     /// The parts of the model's responses, in order; empty unless
     /// [`ReactConfig::parts`](crate::ReactConfig::parts) is on.
     #[channel(merge_by_id)]

@@ -5,6 +5,7 @@
 pub(crate) mod agent_state;
 pub(crate) mod conversation;
 pub(crate) mod cost;
+pub(crate) mod guidance;
 pub(crate) mod has_agent;
 pub(crate) mod hook_failure;
 pub(crate) mod outcome;
@@ -20,6 +21,7 @@ pub use self::{
     },
     conversation::conversation,
     cost::{ModelCost, TurnCost},
+    guidance::{AddedKind, AddedText, Guidance, GuidanceData},
     hook_failure::HookFailure,
     outcome::{BudgetLimit, StopReason},
     parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus},

@@ -267,7 +267,8 @@ Examples:
     /// Show the settings of a new thread, each with its source: a flag, the environment, a file, or a default.
     #[command(after_help = "\
 `superstep.toml` in the folder and in your configuration folder, $XDG_CONFIG_HOME/superstep or ~/.config/superstep, have the \
-entries of `--config`. That of a folder counts once you have confirmed it; a changed file is to be confirmed again.
+entries of `--config`. That of a folder counts once you have confirmed it; a changed file is to be confirmed again. The same holds \
+for `AGENTS.md` and skills of the folder, which are listed as well.
 
 Examples:
   superstep config
@@ -312,6 +313,16 @@ Examples:
   superstep presets opencode > mine.toml
   superstep run --config mine.toml \"What is new here?\"")]
     Presets(PresetsArgs),
+    /// List the skills of the folder and of yours.
+    #[command(after_help = "\
+A skill is a folder with a `SKILL.md` in `.superstep/skills` or `.agents/skills` of the folder, in `skills` of your configuration \
+folder, or in `~/.agents/skills`. The model loads it by the tool `skill`, and you by its name in a prompt, `$NAME`. Those of the \
+folder are used once you have confirmed them with `superstep config --trust`.
+
+Examples:
+  superstep skills
+  superstep skills --json")]
+    Skills(SkillsArgs),
     /// List the agent's tools by group.
     Tools(ToolsArgs),
     /// Create a project with a graph of your own: its program, its tests, and a stored thread that they replay.
@@ -331,7 +342,7 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct ConfigArgs {
-    /// Confirm `superstep.toml` of the folder, as it is now.
+    /// Confirm `superstep.toml`, `AGENTS.md` and the skills of the folder, as they are now.
     #[arg(long, conflicts_with = "json")]
     pub(crate) trust: bool,
     /// Print JSON: one object per line.
@@ -701,6 +712,16 @@ pub(crate) struct ToolsArgs {
     /// Print one JSON object per tool.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SkillsArgs {
+    /// Print one JSON object per skill.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The folder [default: the current one].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
 }
 
 /// Removes the settings of a thread from the defaults that the help of an argument names.

@@ -241,6 +241,9 @@ pub(crate) struct AgentArgs {
     /// Run every call that requires approval, as if a rule allowed it; calls that a rule denies are denied.
     #[arg(long, short)]
     pub(crate) yes: bool,
+    /// Read `AGENTS.md` and skills of the folder in this run although you have not confirmed them; see `superstep config`.
+    #[arg(long)]
+    pub(crate) trust_folder: bool,
 }
 
 /// The options of a turn.
@@ -272,8 +275,18 @@ pub(crate) enum ModeFlag {
 
 impl From<AgentArgs> for Given {
     fn from(args: AgentArgs) -> Self {
-        let AgentArgs { model, base_url, api_key: key, preset, config: file, mode, max_steps, tools, yes } =
-            args;
+        let AgentArgs {
+            model,
+            base_url,
+            api_key: key,
+            preset,
+            config: file,
+            mode,
+            max_steps,
+            tools,
+            yes,
+            trust_folder: trusts_folder,
+        } = args;
         let mode = mode.map(|mode| match mode {
             ModeFlag::Single => Mode::Single,
             ModeFlag::React => Mode::React,
@@ -287,7 +300,7 @@ impl From<AgentArgs> for Given {
             config.set_max_steps(max);
         }
         let settings = Settings { model, base_url, config, ..Settings::default() };
-        Self { settings, file, key, approves_all: yes, ..Self::default() }
+        Self { settings, file, key, approves_all: yes, trusts_folder, ..Self::default() }
     }
 }
 

@@ -6,10 +6,14 @@ use std::{env, path::Path};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use superstep::{
+    llm::instructions::FileProblem,
+    tools::{FoundFile, FoundFiles, FoundKind},
+};
 use superstep_session::{
     config::{
         defaults::{Defaults, DefaultsFile, Owner},
-        file,
+        file, instructions,
         location::Location,
         model::{Environment, ModelInputs, Origin},
         names::VARIABLE,
@@ -50,8 +54,9 @@ pub(crate) fn config(args: ConfigArgs) -> Result<Exit, SessionError> {
     let location = Location::new(AGENT, None, cwd)?;
     let defaults = Defaults::load(&location.cwd)?;
     let unconfirmed = defaults.unconfirmed();
+    let found = instructions::reader(&location.cwd, false)?.found_with_nested();
     if trust {
-        return confirm(&defaults);
+        return confirm(&defaults, &found);
     }
     let given = Given::from(agent);
     let mut settings = settings(&given, &defaults)?;
@@ -63,6 +68,7 @@ pub(crate) fn config(args: ConfigArgs) -> Result<Exit, SessionError> {
             Setting { name, value, source: "project, not confirmed", from }
         }));
     }
+    settings.extend(found.files.iter().map(of_file));
     if json {
         return print(&lines(settings));
     }
@@ -88,20 +94,49 @@ pub(crate) fn config(args: ConfigArgs) -> Result<Exit, SessionError> {
             "`{path}` is not used until you confirm it; if its settings are what you want: superstep config --trust"
         ));
     }
+    for FileProblem { path, problem } in &found.problems {
+        print_note(&format!("{} {problem}", printable_line(path)));
+    }
+    instructions::note(&location.cwd, &found).iter().for_each(|note| print_note(&note.text));
     printed
 }
 
-/// Confirms the file of a folder.
-fn confirm(defaults: &Defaults) -> Result<Exit, SessionError> {
-    match defaults.unconfirmed() {
-        Some(file) => {
-            file.confirm()?;
-            print(&format!("new threads of this folder begin with `{}`\n", file.path.display()))
-        }
-        None if defaults.files.iter().any(|file| file.owner == Owner::Project) => {
-            print("the settings of this folder are confirmed already\n")
-        }
-        None => Err(SessionError::usage("this folder has no `superstep.toml` to confirm")),
+/// Returns the row of a file with instructions or a skill.
+fn of_file(file: &FoundFile) -> Setting {
+    let FoundFile { path, hash, bytes, kind, is_of_user, is_confirmed } = file;
+    let name = match kind {
+        FoundKind::Instructions(_) => "instructions".to_owned(),
+        FoundKind::Nested(_) => "instructions below".to_owned(),
+        FoundKind::Skill(skill) => format!("skill {}", skill.name),
+    };
+    let source = match (is_of_user, is_confirmed) {
+        (true, _) => "user",
+        (false, true) => "project",
+        (false, false) => "project, not confirmed",
+    };
+    let from = Some(format!("{bytes} bytes, {}", &hash[..12]));
+    Setting { name, value: path.to_string_lossy().into(), source, from }
+}
+
+/// Confirms the files of a folder.
+fn confirm(defaults: &Defaults, found: &FoundFiles) -> Result<Exit, SessionError> {
+    let mut text = String::new();
+    if let Some(file) = defaults.unconfirmed() {
+        file.confirm()?;
+        text.push_str(&format!("new threads of this folder begin with `{}`\n", file.path.display()));
+    }
+    for file in instructions::unconfirmed(found) {
+        text.push_str(&format!("`{}` is read from now on\n", printable_line(&file.path.to_string_lossy())));
+    }
+    instructions::confirm(found)?;
+    let has_any = defaults.files.iter().any(|file| file.owner == Owner::Project)
+        || found.files.iter().any(|file| !file.is_of_user);
+    match has_any {
+        _ if !text.is_empty() => print(&text),
+        true => print("the settings of this folder are confirmed already\n"),
+        false => Err(SessionError::usage(
+            "this folder has no `superstep.toml` to confirm, no `AGENTS.md` and no skill",
+        )),
     }
 }
 

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
+use superstep::tools::FoundKind;
 use superstep_session::{
     config::{
         configuration::Configuration,
         defaults::Defaults,
+        instructions,
         location::Location,
         model::{Environment, ModelInputs},
         settings::{Given, Settings, StoredSettings},
@@ -74,6 +76,9 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Result<Exit, SessionError> {
         Finding::new("model", self::model(&given, &config, &defaults).await),
     ];
     found.extend(servers(&config, location.cwd()).await);
+    if instructions::is_on(&config) {
+        found.push(Finding::new("instructions", read_files(location.cwd()).map_err(|error| error.message)));
+    }
     let (with, without): (Vec<_>, Vec<_>) = FEATURES.into_iter().partition(|(_, is_there)| *is_there);
     let names = |kind: &str, features: Vec<(&str, bool)>| {
         let names: Vec<_> = features.into_iter().map(|(name, _)| name).collect();
@@ -101,6 +106,17 @@ async fn database(location: &Location) -> Result<String, SessionError> {
         None => format!("{db}, which the first turn creates"),
         Some(store) => format!("{db}, with {}", count(store.names().await?.len(), "thread")),
     })
+}
+
+/// Counts the instructions and skills that a turn reads.
+fn read_files(folder: &Path) -> Result<String, SessionError> {
+    let found = instructions::reader(folder, false)?.found();
+    let used = || found.files.iter().filter(|file| file.is_confirmed);
+    let skills = used().filter(|file| matches!(file.kind, FoundKind::Skill(_))).count();
+    let files = used().count() - skills;
+    let unconfirmed = instructions::unconfirmed(&found).count();
+    let rest = if unconfirmed > 0 { format!("; {unconfirmed} not confirmed") } else { String::new() };
+    Ok(format!("{}, {}{rest}", count(files, "file"), count(skills, "skill")))
 }
 
 fn state() -> Result<String, String> {

@@ -35,6 +35,7 @@ pub(crate) mod serve;
 #[cfg(feature = "restate")]
 pub(crate) mod service;
 pub(crate) mod show;
+pub(crate) mod skills;
 pub(crate) mod steer;
 pub(crate) mod thread_admin;
 pub(crate) mod threads;

@@ -80,7 +80,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, SessionError> {
     defaults.note().iter().for_each(|note| print_note(&note.text));
     let hosted = Hosted::new(location, &Given::from(agent), &defaults, [], false, &stop).await?;
     drop(watch);
-    hosted.note.iter().for_each(|note| print_note(note));
+    hosted.notes.iter().for_each(|note| print_note(note));
     let agent = graph(&hosted.agent);
     let names = agent.channels().iter().map(|channel| channel.name.to_string());
     let hidden: Vec<_> = names.filter(|name| !SHOWN.contains(&&**name)).collect();

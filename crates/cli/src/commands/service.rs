@@ -58,7 +58,7 @@ pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, SessionError> 
         Hosted::new(location(&args)?, &given, &Defaults::default(), args.rules(), args.trust_answers, &stop)
             .await?;
     drop(watch);
-    hosted.note.iter().for_each(|note| print_note(note));
+    hosted.notes.iter().for_each(|note| print_note(note));
     let cluster = cluster_of(&place);
     let endpoint = hosted.serve_by(builder(cluster, &place, &args.runs))?;
     let what = format!("running turns for `{}` with model {}", place.db(), hosted.model());

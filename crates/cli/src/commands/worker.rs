@@ -36,7 +36,7 @@ pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, SessionError> 
     )
     .await?;
     drop(watch);
-    hosted.note.iter().for_each(|note| print_note(note));
+    hosted.notes.iter().for_each(|note| print_note(note));
     let jobs = Jobs::open(options).await?;
     let mut worker = hosted.add_to(new_worker(&jobs, required).await?)?;
     if let Some(limit) = args.limit {

@@ -14,7 +14,7 @@ use crate::{
     },
     commands::{
         acp, agent_jobs, chat, config, db, diff, doctor, dream, export, memory, models, new, pin, presets,
-        replay, revert, run, serve, show, steer, thread_admin, threads, tools, usage, watch, worker,
+        replay, revert, run, serve, show, skills, steer, thread_admin, threads, tools, usage, watch, worker,
     },
     graphs::agent_graphs::agent_graphs,
     output::{exit::Exit, log},
@@ -74,6 +74,7 @@ async fn run(command: Command) -> Result<Exit, SessionError> {
         Command::Usage(args) => usage::usage(args).await,
         Command::Models(args) => models::models(args).await,
         Command::Presets(args) => presets::presets(&args),
+        Command::Skills(args) => skills::skills(args),
         Command::Tools(args) => tools::list(&args).await,
         Command::New(args) => new::new(args),
         Command::Completions { shell } => show::completions(shell),

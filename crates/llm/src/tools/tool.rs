@@ -1,5 +1,6 @@
 //! The tools that a model may call.
 
+mod instructions;
 mod snapshots;
 mod specs;
 mod spill;
@@ -13,6 +14,9 @@ use serde_json::Value;
 use crate::{Subject, ToolCx, ToolError, messages::media::Media, shared::into_shared};
 
 pub use self::{
+    instructions::{
+        FileProblem, InstructionFile, Instructions, InstructionsFuture, Loaded, Skill, SkillError, SkillText,
+    },
     snapshots::{FileChange, FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots},
     specs::ToolSpecs,
     spill::{Spill, SpillError, SpillFuture, SpillText},

@@ -66,6 +66,9 @@ pub struct Configuration {
     pub shell: ShellSettings,
     #[serde(skip_serializing_if = "is_default")]
     pub web: WebSettings,
+    /// Reads instructions and skills; `None` for yes, except with presets of other designs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<bool>,
     /// Takes snapshots of the files that tools change; `None` for yes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<bool>,
@@ -88,8 +91,20 @@ pub enum Mode {
 
 impl Configuration {
     /// The names of its own fields; all others are the agent's.
-    pub(crate) const FIELDS: [&str; 11] =
-        ["preset", "mode", "models", "tools", "mcp", "memory", "dream", "shell", "web", "snapshots", "db"];
+    pub(crate) const FIELDS: [&str; 12] = [
+        "preset",
+        "mode",
+        "models",
+        "tools",
+        "mcp",
+        "memory",
+        "dream",
+        "shell",
+        "web",
+        "instructions",
+        "snapshots",
+        "db",
+    ];
 
     /// Reads the configuration that a thread stores. A preset replaces the thread's, and its mode and the settings of its
     /// agent with it.

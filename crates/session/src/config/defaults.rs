@@ -7,7 +7,6 @@
 
 use std::{
     collections::BTreeMap,
-    io::Write as _,
     path::{Path, PathBuf},
 };
 
@@ -16,16 +15,10 @@ use superstep::mcp::McpConfig;
 
 use crate::{
     config::{
-        configuration::Configuration,
-        file,
-        model_table::own_file,
-        notes::Note,
-        private,
-        profile::Profile,
-        server::is_same_server,
-        state_folder::{self, OTHER_FOLDER},
+        configuration::Configuration, confirmed::Confirmed, file, model_table::own_file, notes::Note,
+        profile::Profile, server::is_same_server,
     },
-    error::{ErrorKind, SessionError},
+    error::SessionError,
 };
 
 /// The name of the files.
@@ -138,7 +131,7 @@ impl DefaultsFile {
         let path = path.canonicalize().map_err(|cause| failed(format!("cannot be read: {cause}")))?;
         let text = file::text(&path).map_err(failed)?;
         let mut read = Self { owner, path, is_used: true, text };
-        read.is_used = owner == Owner::User || confirmed()?.get(&read.key()) == Some(&read.hash());
+        read.is_used = owner == Owner::User || Confirmed::read()?.has(&read.path, &read.hash());
         Ok(Some(read))
     }
 
@@ -159,28 +152,7 @@ impl DefaultsFile {
     /// It does not fit, or nothing can be stored.
     pub fn confirm(&self) -> Result<(), SessionError> {
         self.settings()?;
-        let place = place().ok_or_else(|| {
-            let what = "no folder for your decisions is known; name one with SUPERSTEP_STATE_DIR";
-            SessionError::new(ErrorKind::Failed, what)
-        })?;
-        let mut all = confirmed()?;
-        all.insert(self.key(), self.hash());
-        let folder = place.parent().unwrap_or(Path::new("."));
-        let write = || {
-            state_folder::make_private(folder)?;
-            let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            file.write_all(serde_json::to_string_pretty(&all)?.as_bytes())?;
-            file.persist(&place)?;
-            Ok(())
-        };
-        write().map_err(|cause: std::io::Error| {
-            let what = format!("`{}` cannot be written: {cause}; {OTHER_FOLDER}", place.display());
-            SessionError::new(ErrorKind::Failed, what)
-        })
-    }
-
-    fn key(&self) -> String {
-        self.path.to_string_lossy().into_owned()
+        Confirmed::read()?.add([(self.path.clone(), self.hash())])
     }
 
     fn hash(&self) -> String {
@@ -220,30 +192,6 @@ fn deep_merge(over: Map<String, Value>, base: &mut Map<String, Value>) {
             (_, value) => _ = base.insert(name, value),
         }
     }
-}
-
-/// The file with the hashes of what the user confirmed, by the path. A promise.
-fn place() -> Option<PathBuf> {
-    Some(state_folder::folder()?.join("confirmed.json"))
-}
-
-fn confirmed() -> Result<BTreeMap<String, String>, SessionError> {
-    let Some(place) = place() else { return Ok(BTreeMap::new()) };
-    for path in [place.parent(), Some(&*place)].into_iter().flatten() {
-        private::check(path, OTHER_FOLDER)?;
-    }
-    if !place.try_exists().unwrap_or(true) {
-        return Ok(BTreeMap::new());
-    }
-    let wrong = |what: String| {
-        let message = format!(
-            "`{}`, which stores what you confirmed, {what}; remove it to confirm again",
-            place.display()
-        );
-        SessionError::new(ErrorKind::Database, message)
-    };
-    let text = file::text(&place).map_err(wrong)?;
-    serde_json::from_str(&text).map_err(|cause| wrong(format!("cannot be read: {cause}")))
 }
 
 #[cfg(test)]

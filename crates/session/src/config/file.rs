@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Maximum size of a configuration file in bytes.
-const MAX_CONFIG_BYTES: u64 = 1 << 20;
+pub(crate) const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// Reads a configuration file.
 ///
@@ -242,7 +242,7 @@ mod tests {
         }
         let known = parse("[xyz]").unwrap_err();
         let own = "does not fit: line 1, column 2: unknown field `xyz`; known fields are `preset`, `mode`, \
-                   `models`, `tools`, `mcp`, `memory`, `dream`, `shell`, `web`, `snapshots`, `db`, `approval`, ";
+                   `models`, `tools`, `mcp`, `memory`, `dream`, `shell`, `web`, `instructions`, `snapshots`, `db`, `approval`, ";
         assert!(known.starts_with(own), "{known}");
     }
 
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_thread_stores_settings_that_differ_from_the_defaults_and_reads_them_again() {
-        let text = "preset = \"harness\"\nmode = \"react\"\ntools = [\"read\"]\nsnapshots = false\nshell.env = [\"NAME\"]\nweb = { private_hosts = [\"*.a\"] }\nmemory = { tools = false }\n\
+        let text = "preset = \"harness\"\nmode = \"react\"\ntools = [\"read\"]\ninstructions = false\nsnapshots = false\nshell.env = [\"NAME\"]\nweb = { private_hosts = [\"*.a\"] }\nmemory = { tools = false }\n\
                     [dream]\nturns = 5\n[db]\nsynchronous = \"full\"\n[limit]\nmax = 3\n\
                     [models.main]\nmodel = \"m\"\ntemperature = 0.7\n[[models.fallback]]\nmodel = \"n\"\n\
                     [mcp.files]\ncommand = \"x\"";
@@ -330,6 +330,7 @@ mod tests {
             "preset": "harness",
             "mode": "react",
             "tools": ["read"],
+            "instructions": false,
             "snapshots": false,
             "shell": { "env": ["NAME"] },
             "web": { "private_hosts": ["*.a"] },

@@ -5,11 +5,13 @@
 
 mod anchor;
 pub mod configuration;
+mod confirmed;
 pub mod defaults;
 pub mod discover;
 #[cfg_attr(not(feature = "encryption"), path = "no_encryption.rs")]
 pub mod encryption;
 pub mod file;
+pub mod instructions;
 pub mod location;
 pub mod memory;
 pub mod misfit;

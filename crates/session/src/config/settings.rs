@@ -76,6 +76,8 @@ pub struct Given {
     pub key: Option<ApiKey>,
     /// Runs calls that require approval, as if a rule allowed them.
     pub approves_all: bool,
+    /// Reads the instructions and skills of the folder although the user has not confirmed them.
+    pub trusts_folder: bool,
     /// Tools that the agent does not have, although its configuration names them. No thread stores them.
     pub hidden_tools: &'static [&'static str],
     /// MCP servers besides those of the configuration, which no thread stores. A turn runs without those that fail.
@@ -279,6 +281,8 @@ fn narrowed(config: Map<String, Value>) -> (Map<String, Value>, Vec<String>) {
             ("preset" | "mode" | "tools" | "mcp" | "memory" | "db", value) => {
                 narrowed.insert(name, value);
             }
+            // Switching them on is left out.
+            ("instructions", Value::Bool(false)) => _ = narrowed.insert(name, false.into()),
             ("permissions", Value::Array(rules)) => {
                 let all = rules.len();
                 let is_narrow = |rule: &Value| matches!(rule["then"].as_str(), Some("ask" | "deny"));

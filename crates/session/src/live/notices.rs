@@ -75,6 +75,8 @@ pub fn notice(event: &AgentEvent) -> Option<Notice> {
         AgentEvent::RetrievalFailed { source, reason } => {
             (Warning, format!("{source} could not be searched: {reason}"))
         }
+        AgentEvent::InstructionsLoaded { path, bytes } => (Info, format!("read {path}, {bytes} bytes")),
+        AgentEvent::InstructionsSkipped { path, reason } => (Warning, format!("{path} {reason}")),
         AgentEvent::TurnNotRecorded { reason } => {
             (Warning, format!("the turn could not be recorded: {reason}"))
         }

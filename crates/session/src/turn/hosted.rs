@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{
         defaults::Defaults,
+        instructions,
         location::Location,
         misfit::InvalidSetting,
         model::{Environment, ModelInputs},
@@ -50,8 +51,8 @@ pub struct Prompt {
 /// The agent of a worker.
 pub struct Hosted {
     pub agent: Agent,
-    /// A note about the model for the user.
-    pub note: Option<String>,
+    /// Notes for the user: about the model, and files of the folder that are not read.
+    pub notes: Vec<String>,
     servers: Vec<Arc<McpServer>>,
     store: Arc<dyn Checkpointer>,
     settings: Settings,
@@ -97,10 +98,18 @@ impl Hosted {
         let tools = steps::known_tools(cwd, &config, &servers, Some(&react.permissions))?;
         let trust = WorkerTrust { db: location.db().clone(), trusts_all };
         let models = steps::builder(&choice, react)?.trust(trust).checkpointer(store.clone());
+        let models = steps::instructed(models, &config, cwd, given)?;
+        let unconfirmed = match instructions::is_on(&config) {
+            true => {
+                let found = instructions::reader(cwd, given.trusts_folder)?.found_with_nested();
+                instructions::note(cwd, &found).map(|note| note.text)
+            }
+            false => None,
+        };
         let agent = steps::with_tools(models, tools, &servers, &config, cwd, given.approves_all)?;
         let settings = steps::settings(&choice, config, cwd, None);
-        let note = choice.note;
-        Ok(Self { agent, note, servers, store, settings, location: Arc::new(location) })
+        let notes = choice.note.into_iter().chain(unconfirmed).collect();
+        Ok(Self { agent, notes, servers, store, settings, location: Arc::new(location) })
     }
 
     #[cfg(feature = "postgres")]

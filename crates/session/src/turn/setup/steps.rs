@@ -24,6 +24,7 @@ use crate::{
     config::{
         configuration::Configuration,
         defaults::Defaults,
+        instructions,
         location::Location,
         memory::{self, Memory},
         model::{Choice, Environment, ModelInputs, repeat_config},
@@ -89,7 +90,7 @@ impl Setup {
         }
         let defaults = steps.read_defaults(&cwd)?;
         let steps = Steps { defaults: &defaults, ..steps };
-        let is_foreign = stored.is_foreign;
+        let (is_foreign, is_new) = (stored.is_foreign, stored.is_new());
         // A pure replay has no effects.
         let (stored, left_out) =
             if is_foreign && steps.writes() { stored.narrowed() } else { (stored, Vec::new()) };
@@ -115,6 +116,7 @@ impl Setup {
         let models = builder(&choice, react)?.trust(trust).checkpointer(store.clone());
         let dreams = steps.dreams(&models, &config, &cwd, is_unknown)?;
         let agent = steps.remembering(models, &config, &cwd, is_unknown, dreams.as_ref())?;
+        let agent = steps.instructed(agent, &config, &cwd, (is_foreign, is_new), notes)?;
         let agent = match purpose {
             Purpose::Dream => agent.build().map_err(|error| SessionError::caused(kind_of(&error), &error))?,
             _ => with_tools(agent, tools, &servers, &config, &cwd, given.approves_all)?,
@@ -420,6 +422,28 @@ impl Steps<'_> {
         })
     }
 
+    /// Adds the instructions and skills of the folder and the user.
+    fn instructed(
+        &self,
+        agent: AgentBuilder,
+        config: &Configuration,
+        cwd: &Path,
+        (is_foreign, is_new): (bool, bool),
+        notes: &mut Vec<Note>,
+    ) -> Result<AgentBuilder, SessionError> {
+        // A pure replay has those that the thread recorded.
+        if !self.writes() || matches!(self.purpose, Purpose::Dream) {
+            return Ok(agent);
+        }
+        if instructions::is_on(config) {
+            let reader = instructions::reader(cwd, self.given.trusts_folder)?;
+            let found = if is_new { reader.found_with_nested() } else { reader.found() };
+            notes.extend(instructions::note(cwd, &found));
+        }
+        let agent = instructed(agent, config, cwd, self.given)?;
+        Ok(if is_foreign { agent.reread_instructions() } else { agent })
+    }
+
     /// Returns the dreams that may follow a turn, unless only the database vouches for their thread.
     async fn permitted_dreams(
         &self,
@@ -470,6 +494,19 @@ pub(crate) fn known_tools(
         tools::check_rules(rules, &known)?;
     }
     Ok(tools::chosen(tools, configuration))
+}
+
+/// Adds the instructions and skills of a folder and the user to an agent, if they are on.
+pub(crate) fn instructed(
+    agent: AgentBuilder,
+    config: &Configuration,
+    cwd: &Path,
+    given: &Given,
+) -> Result<AgentBuilder, SessionError> {
+    if !instructions::is_on(config) {
+        return Ok(agent);
+    }
+    Ok(agent.instructions(instructions::reader(cwd, given.trusts_folder)?))
 }
 
 /// Begins an agent with its models and its settings.
