@@ -33,8 +33,11 @@ use crate::{
         runs::begin,
     },
     error::ApiError,
-    rows::thread::{ThreadRow, ThreadStatus},
-    runs::live::Stop,
+    rows::{
+        run::Stop,
+        thread::{ThreadRow, ThreadStatus},
+    },
+    runs::hub::lanes::Cancelled,
     wire::ids,
 };
 
@@ -165,12 +168,13 @@ pub(super) async fn cancel(
     Path(thread): Path<String>,
     Body(Nothing {}): Body<Nothing>,
 ) -> Result<Json<Accepted>, ApiError> {
-    let runs = studio.hub.live_of(&thread);
-    let stopped = runs
-        .iter()
-        .filter(|run| studio.hub.stop_run(&run.about.run, Stop::Interrupt, "stopped in the studio").is_some())
-        .count();
-    if stopped == 0 {
+    let mut has_stopped = false;
+    for run in studio.hub.live_of(&thread) {
+        let reason = "stopped in the studio";
+        let cancelled = studio.hub.cancel_run(&thread, &run.about.run, Stop::Interrupt, reason).await?;
+        has_stopped |= !matches!(cancelled, Cancelled::Nothing);
+    }
+    if !has_stopped {
         return Err(ApiError::conflict(format!("no run of thread `{thread}` is under way on this server")));
     }
     Ok(Json(Accepted { checkpoint: None, thread }))
