@@ -253,6 +253,23 @@ async fn clients_see_no_prompt_rules_and_settings_of_the_agent() {
             assert!(!text.contains(hidden), "{hidden} in {text}");
         }
     }
+    // Nor does the studio show them to those without a key.
+    let of_thread = format!("/studio/api/threads/{thread}");
+    let (_, view) = served.get(&of_thread).await;
+    let head = view["line"]["head"].as_u64().unwrap();
+    let mut seen = vec![
+        view.to_string(),
+        served.get(&format!("{of_thread}/checkpoints?from=1&to=99")).await.1.to_string(),
+    ];
+    for at in 1..=head {
+        for part in ["", "/changes", "/messages"] {
+            seen.push(served.get(&format!("{of_thread}/at/{at}{part}")).await.1.to_string());
+        }
+    }
+    for hidden in [secret, "permissions", "frame", "offered", &place.work().display().to_string()] {
+        assert!(!seen.iter().any(|text| text.contains(hidden)), "{hidden} in {seen:?}");
+    }
+    assert!(seen.iter().any(|text| text.contains("hello")), "{seen:?}");
     assert!(model.requests()[0].to_string().contains(secret));
     assert_eq!(served.stop().await, Some(0));
 }

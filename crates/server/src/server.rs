@@ -304,7 +304,8 @@ impl Server {
         if !read_only {
             hub.recover().await?;
         }
-        let routes = api::routes(hub.clone()).merge(studio::routes(Studio::new(hub.clone())));
+        let studio = Studio::new(hub.clone(), door.is_locked());
+        let routes = api::routes(hub.clone()).merge(studio::routes(studio));
         let counted = middleware::from_fn_with_state(hub.clone(), api::metrics::count);
         Ok((hub, door.before(routes).layer(counted)))
     }

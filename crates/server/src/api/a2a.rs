@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use super::{
     assistants::assistant,
     extract::{Body, Query},
+    rpc::{Failure, reply},
     runs::begin,
 };
 use crate::{
@@ -61,25 +62,6 @@ struct Part {
     text: String,
     #[serde(default)]
     data: Value,
-}
-
-/// An error of JSON-RPC.
-struct Failure {
-    code: i64,
-    message: String,
-}
-
-impl Failure {
-    fn invalid(message: impl Into<String>) -> Self {
-        Self { code: -32602, message: message.into() }
-    }
-}
-
-impl From<ApiError> for Failure {
-    fn from(error: ApiError) -> Self {
-        let code = if error.status.is_server_error() { -32603 } else { -32602 };
-        Self { code, message: error.detail }
-    }
 }
 
 /// Returns the card of an assistant; of the only graph, if none is named.
@@ -129,14 +111,9 @@ pub(super) async fn call(
     let Call { id, method, params } = call;
     let answered = match &*method {
         "message/send" => send(&hub, &user, assistant, params).await,
-        _ => Err(Failure { code: -32601, message: format!("method `{method}` is not supported") }),
+        _ => Err(Failure::unknown_method(&method)),
     };
-    Json(match answered {
-        Ok(task) => json!({ "jsonrpc": "2.0", "id": id, "result": task }),
-        Err(Failure { code, message }) => {
-            json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
-        }
-    })
+    Json(reply(&id, answered))
 }
 
 async fn send(hub: &Arc<Hub>, user: &User, assistant: String, params: Value) -> Result<Value, Failure> {
@@ -179,9 +156,7 @@ fn task(id: &str, context: &str, mut values: Value) -> Value {
         let part = question.as_str().map_or_else(|| data_part(question.clone()), text_part);
         json!({ "state": "input-required", "message": said(part) })
     } else {
-        let messages = values.get("messages").and_then(Value::as_array);
-        let last = messages.and_then(|all| all.iter().rev().find(|message| message["type"] == "ai"));
-        let part = match last.and_then(|message| message["content"].as_str()) {
+        let part = match last_reply(&values) {
             Some(text) => text_part(text),
             None => data_part(values.take()),
         };
@@ -191,6 +166,12 @@ fn task(id: &str, context: &str, mut values: Value) -> Value {
     task["status"] = status;
     task["status"]["timestamp"] = time::text(time::now_us()).into();
     task
+}
+
+/// Returns the text of the last message of a model in a result.
+pub(super) fn last_reply(values: &Value) -> Option<&str> {
+    let messages = values.get("messages")?.as_array()?;
+    messages.iter().rev().find(|message| message["type"] == "ai")?["content"].as_str()
 }
 
 fn text_part(text: &str) -> Value {

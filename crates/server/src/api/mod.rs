@@ -7,9 +7,11 @@ mod agui;
 mod assistants;
 pub(crate) mod extract;
 mod guard;
+mod mcp;
 pub(crate) mod metrics;
 mod openapi;
 mod protocol;
+mod rpc;
 pub(crate) mod runs;
 mod selection;
 mod state;
@@ -89,6 +91,7 @@ pub(crate) fn routes(hub: Arc<Hub>) -> Router {
         .route("/agui/{graph}", post(agui::run))
         .route("/.well-known/agent-card.json", get(a2a::card))
         .route("/a2a/{assistant}", post(a2a::call))
+        .route("/mcp", post(mcp::message))
         // It guards the routes above.
         .route_layer(middleware::from_fn_with_state(hub.clone(), guard))
         .fallback(unknown)

@@ -8,7 +8,7 @@ use axum::Json;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use super::{a2a, assistants, runs, state, store, threads};
+use super::{a2a, assistants, mcp, runs, state, store, threads};
 use crate::runs::request::RunRequest;
 
 /// The form of an answer.
@@ -231,6 +231,8 @@ impl Document {
             Object("Card"),
         )
         .query(&["assistant_id"]);
+        self.add("post", "/mcp", "Answers a message of the Model Context Protocol", Object("Reply"))
+            .body::<mcp::Message>();
         self.add("post", "/agui/{graph}", "Runs a graph by AG-UI 1.0", Events)
             .body::<crate::agui::RunAgentInput>();
     }

@@ -22,10 +22,14 @@ use super::{
 use crate::{
     access::User,
     error::ApiError,
-    rows::run::{RunRow, RunStatus},
+    rows::run::{RunRow, RunStatus, Stop},
     runs::{
-        hub::{Hub, lanes::NewRun, run_key},
-        live::{LiveRun, Stop},
+        hub::{
+            Hub,
+            lanes::{Cancelled, NewRun},
+            run_key,
+        },
+        live::LiveRun,
         request::{IfNotExists, OnCompletion, OnDisconnect, RunRequest},
     },
     wire::ids,
@@ -189,12 +193,17 @@ pub(super) async fn cancel(
     let stop = stop_of(&query)?;
     let nothing = || ApiError::new(StatusCode::NOT_FOUND, "No runs found to cancel.");
     let row = hub.run_row(&thread, &run).map_err(|_| nothing())?;
-    let live = hub.stop_run(&row.id, stop, requested(stop)).ok_or_else(nothing)?;
-    let mut response = if query.flag("wait")? {
-        live.ended().await;
-        Json(json!({})).into_response()
-    } else {
-        StatusCode::ACCEPTED.into_response()
+    let waits = query.flag("wait")?;
+    let mut response = match hub.cancel_run(&row.thread, &row.id, stop, requested(stop)).await? {
+        Cancelled::Nothing => return Err(nothing()),
+        Cancelled::Stopping(live) if waits => {
+            if live.ended().await.is_left {
+                return Err(ApiError::stopping());
+            }
+            Json(json!({})).into_response()
+        }
+        Cancelled::AtNextStart if waits => return Err(ApiError::stopping()),
+        Cancelled::Stopping(_) | Cancelled::AtNextStart => StatusCode::ACCEPTED.into_response(),
     };
     locate(&mut response, &thread, &run, Some("join"));
     Ok(response)
@@ -232,7 +241,7 @@ pub(super) async fn cancel_many(
     }
     for row in open {
         if fits(&row)? {
-            hub.stop_run(&row.id, stop, REQUESTED_FOR_MANY);
+            hub.cancel_run(&row.thread, &row.id, stop, REQUESTED_FOR_MANY).await?;
         }
     }
     Ok(DONE)
@@ -295,7 +304,11 @@ pub(super) async fn begin_with(
 }
 
 /// Queues a run on a thread of its own.
-async fn begin_stateless(hub: &Arc<Hub>, user: &User, request: RunRequest) -> Result<Arc<LiveRun>, ApiError> {
+pub(super) async fn begin_stateless(
+    hub: &Arc<Hub>,
+    user: &User,
+    request: RunRequest,
+) -> Result<Arc<LiveRun>, ApiError> {
     let keeps = request.on_completion == Some(OnCompletion::Keep);
     let mut new = new_run(hub, user, request)?;
     new.plan.temporary = !keeps;

@@ -26,10 +26,10 @@ use crate::{
         projection::RunsProjection,
         sse::{Frame, HEARTBEAT},
     },
-    rows::thread::ThreadKey,
+    rows::{run::Stop, thread::ThreadKey},
     runs::{
         hub::Hub,
-        live::{LiveRun, Stop},
+        live::LiveRun,
         log::{Entry, LogReader, Read},
     },
     wire::time,

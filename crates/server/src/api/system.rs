@@ -13,7 +13,7 @@ pub(super) async fn info() -> Json<Value> {
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "langgraph_py_version": null,
-        "flags": { "assistants": true, "crons": false, "langsmith": false, "langsmith_tracing_replicas": false, "mcp": false },
+        "flags": { "assistants": true, "crons": false, "langsmith": false, "langsmith_tracing_replicas": false, "mcp": true },
         "host": { "kind": "self-hosted", "project_id": null, "revision_id": null, "tenant_id": null },
     }))
 }

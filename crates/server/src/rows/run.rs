@@ -20,7 +20,10 @@ pub(crate) struct RunRow {
     pub(crate) updated_us: i64,
     pub(crate) status: RunStatus,
     pub(crate) failure: Option<RunFailure>,
-    /// The reason why it was stopped before its end.
+    /// How it is to be stopped; stored before that is acknowledged, until its end.
+    #[serde(default)]
+    pub(crate) stop: Option<Stop>,
+    /// The reason why it is or was stopped before its end.
     #[serde(default)]
     pub(crate) cancel_reason: Option<String>,
     /// The head of the thread when the run began: a checkpoint's number, 0 for none. `None` before its beginning.
@@ -59,6 +62,16 @@ impl RunStatus {
     pub(crate) fn is_open(self) -> bool {
         matches!(self, Self::Pending | Self::Running)
     }
+}
+
+/// The fate of a run that is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Stop {
+    /// The run stays as it is.
+    Interrupt,
+    /// The run and its checkpoints are deleted.
+    Rollback,
 }
 
 /// The work of a run.
@@ -121,6 +134,17 @@ pub(crate) enum Strategy {
     Reject,
     Interrupt,
     Rollback,
+}
+
+impl Strategy {
+    /// Returns how the runs that a thread has already are stopped, if they are.
+    pub(crate) fn stop(self) -> Option<Stop> {
+        match self {
+            Self::Enqueue | Self::Reject => None,
+            Self::Interrupt => Some(Stop::Interrupt),
+            Self::Rollback => Some(Stop::Rollback),
+        }
+    }
 }
 
 impl RunRow {

@@ -10,7 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     events::{modes::Modes, projection::About},
-    rows::{run::RunStatus, thread::RunFailure},
+    rows::{
+        run::{RunStatus, Stop},
+        thread::RunFailure,
+    },
     runs::log::RunLog,
     thread::projection::End,
 };
@@ -23,20 +26,11 @@ pub(crate) struct LiveRun {
     pub(crate) resumable: bool,
     pub(crate) log: RunLog,
     pub(crate) cancel: CancellationToken,
-    stop: Mutex<Option<(Stop, &'static str)>>,
+    stop: Mutex<Option<(Stop, String)>>,
     /// `true` once its row is stored, `false` if that failed, `None` before.
     pub(crate) stored: watch::Sender<Option<bool>>,
     /// The end, once there is one.
     pub(crate) end: watch::Sender<Option<RunEnd>>,
-}
-
-/// The fate of a run that is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stop {
-    /// The run stays as it is.
-    Interrupt,
-    /// The run and its checkpoints are deleted.
-    Rollback,
 }
 
 /// The end of a run.
@@ -101,11 +95,11 @@ impl LiveRun {
     }
 
     /// Stops the run, for a reason that its clients see. A rollback is not taken back.
-    pub(crate) fn stop(&self, stop: Stop, reason: &'static str) {
+    pub(crate) fn stop(&self, stop: Stop, reason: &str) {
         {
             let mut stopped = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
-            if stopped.is_none_or(|(before, _)| before < stop) {
-                *stopped = Some((stop, reason));
+            if stopped.as_ref().is_none_or(|(before, _)| *before < stop) {
+                *stopped = Some((stop, reason.to_owned()));
             }
         }
         self.cancel.cancel();
@@ -113,12 +107,12 @@ impl LiveRun {
 
     /// Returns how it was stopped, if it was.
     pub(crate) fn stopped(&self) -> Option<Stop> {
-        self.stop.lock().unwrap_or_else(PoisonError::into_inner).map(|(stop, _)| stop)
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(stop, _)| *stop)
     }
 
     /// Returns the reason why it was stopped, if it was.
-    pub(crate) fn reason(&self) -> Option<&'static str> {
-        self.stop.lock().unwrap_or_else(PoisonError::into_inner).map(|(_, reason)| reason)
+    pub(crate) fn reason(&self) -> Option<String> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(_, reason)| reason.clone())
     }
 
     /// Waits for the end.

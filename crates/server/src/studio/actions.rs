@@ -33,8 +33,11 @@ use crate::{
         runs::begin,
     },
     error::ApiError,
-    rows::thread::{ThreadRow, ThreadStatus},
-    runs::live::Stop,
+    rows::{
+        run::Stop,
+        thread::{ThreadRow, ThreadStatus},
+    },
+    runs::hub::lanes::Cancelled,
     wire::ids,
 };
 
@@ -165,12 +168,13 @@ pub(super) async fn cancel(
     Path(thread): Path<String>,
     Body(Nothing {}): Body<Nothing>,
 ) -> Result<Json<Accepted>, ApiError> {
-    let runs = studio.hub.live_of(&thread);
-    let stopped = runs
-        .iter()
-        .filter(|run| studio.hub.stop_run(&run.about.run, Stop::Interrupt, "stopped in the studio").is_some())
-        .count();
-    if stopped == 0 {
+    let mut has_stopped = false;
+    for run in studio.hub.live_of(&thread) {
+        let reason = "stopped in the studio";
+        let cancelled = studio.hub.cancel_run(&thread, &run.about.run, Stop::Interrupt, reason).await?;
+        has_stopped |= !matches!(cancelled, Cancelled::Nothing);
+    }
+    if !has_stopped {
         return Err(ApiError::conflict(format!("no run of thread `{thread}` is under way on this server")));
     }
     Ok(Json(Accepted { checkpoint: None, thread }))
@@ -205,14 +209,15 @@ pub(super) async fn update(
     }
     let before = match at.or(newest) {
         Some(at) => studio.state(&head, at.0).await?.values.clone(),
-        None => studio.graph_of(&head)?.1.initial()?,
+        None => studio.initial(&head)?,
     };
     let options = superstep_graph::RunOptions::new().thread(Studio::thread_id(&thread));
     let graph = studio.graph_of(&head)?.1;
     let graph = graph.with_checkpointer(Arc::new(DryCheckpointer::new(studio.hub.checkpointer.clone())));
     graph.thread(options.clone().at(at)).update(as_node, &update.values)?.await?;
     let after = graph.thread(options).state().await?;
-    let changes = diff::changes(&before, &after.state.values()?, at.or(newest).map(|at| at.0));
+    let values = studio.shown_of(&head, after.state.values()?);
+    let changes = diff::changes(&before, &values, at.or(newest).map(|at| at.0));
     let next = after.next.iter().map(|node| node.as_str().to_owned()).collect();
     Ok(Json(json!(DryRun { changes, next })))
 }
@@ -229,6 +234,11 @@ pub(super) async fn replay(
     if let Some(change) = &studio.hub.options {
         options = change(options);
     }
+    if let Some(admit) = studio.hub.admit.as_ref().filter(|_| !live.is_empty()) {
+        admit(Studio::thread_id(&thread), Vec::new()).await.map_err(ApiError::conflict)?;
+    }
+    // The values of a request to a model have the system prompt, which is the value of no channel.
+    let shows_values = studio.shown(head.graph.as_deref()).is_none();
     let range = ReplayRange { from: from.map(CheckpointId), to: to.map(CheckpointId), live };
     let replayed = graph.thread(options).replay(range).await;
     let replayed = replayed.map_err(|error| ApiError::impossible(chain(&error)))?;
@@ -238,7 +248,7 @@ pub(super) async fn replay(
         skipped: replayed.skipped,
         left: replayed.left,
         fork: replayed.fork.map(|fork| fork.0),
-        divergence: replayed.divergence.as_ref().map(divergence),
+        divergence: replayed.divergence.as_ref().map(|found| divergence(found, shows_values)),
     }))
 }
 
@@ -336,17 +346,24 @@ impl Studio {
     }
 }
 
-fn divergence(found: &Divergence) -> DivergenceView {
+fn divergence(found: &Divergence, shows_values: bool) -> DivergenceView {
+    let value = |value| if shows_values { preview(value, MAX_VALUE).0 } else { String::new() };
+    let mut text = found.to_string();
+    if !shows_values {
+        // The lines after the first one have the values.
+        text.truncate(text.find('\n').unwrap_or(text.len()));
+    }
+    let changes = found.changes.iter().filter(|_| shows_values);
     DivergenceView {
-        text: found.to_string(),
+        text,
         checkpoint: found.checkpoint.0,
         step: found.step,
         node: found.node.as_str().to_owned(),
         at: found.at.to_string(),
         kind: found.kind.name().to_owned(),
         place: found.place.clone(),
-        recorded: preview(&found.expected, MAX_VALUE).0,
-        now: preview(&found.got, MAX_VALUE).0,
-        changes: found.changes.iter().map(ToString::to_string).collect(),
+        recorded: value(&found.expected),
+        now: value(&found.got),
+        changes: changes.map(ToString::to_string).collect(),
     }
 }

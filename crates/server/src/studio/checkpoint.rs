@@ -2,7 +2,10 @@
 //!
 //! Start at [`Studio::state`].
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError},
+};
 
 use axum::{
     Json,
@@ -26,7 +29,7 @@ use super::{
 use crate::{
     api::extract::{Query, limit},
     error::ApiError,
-    wire::messages::CHANNEL,
+    wire::{channels::retain, messages::CHANNEL},
 };
 
 /// The maximum number of states in the cache, and their size in bytes of JSON.
@@ -59,7 +62,7 @@ pub(super) async fn read(
         (state.snapshot.checkpoint.as_ref().ok_or_else(missing)?, commit.ok_or_else(missing)?);
     let wrote = commit.applied.iter().map(|task| {
         let writes = task.update.json().ok().and_then(|json| serde_json::from_str(json.as_str()).ok());
-        let writes: Map<String, Value> = writes.unwrap_or_default();
+        let writes = studio.shown_of(&head, writes.unwrap_or_default());
         WriteView {
             node: task.node.as_str().to_owned(),
             channels: writes
@@ -70,6 +73,11 @@ pub(super) async fn read(
             bytes: task.update.bytes(),
         }
     });
+    let shown = studio.shown(head.graph.as_deref());
+    let metadata = match shown {
+        Some(_) => studio.hub.own_metadata(&thread, meta.metadata.clone()),
+        None => meta.metadata.clone(),
+    };
     Ok(Json(CheckpointView {
         id: at,
         parent: meta.parent.map(|parent| parent.0),
@@ -78,9 +86,9 @@ pub(super) async fn read(
         step: meta.control.step,
         created_ms: meta.created_ms,
         next: state.snapshot.next.iter().map(|node| node.as_str().to_owned()).collect(),
-        metadata: meta.metadata.clone().into(),
+        metadata: metadata.into(),
         channels: state.values.iter().map(|(name, value)| entry(name.clone(), value)).collect(),
-        tasks: tasks(&state.snapshot, &commit),
+        tasks: tasks(&state.snapshot, &commit, shown),
         wrote: wrote.collect(),
         has_messages: has_messages(&state.values),
     }))
@@ -115,7 +123,7 @@ pub(super) async fn changes(
             let before = studio.state(&head, against).await?;
             diff::changes(&before.values, &state.values, Some(against))
         }
-        None => diff::changes(&studio.graph_of(&head)?.1.initial()?, &state.values, None),
+        None => diff::changes(&studio.initial(&head)?, &state.values, None),
     }))
 }
 
@@ -134,7 +142,13 @@ pub(super) async fn messages(
 }
 
 impl Studio {
-    /// Returns the state at a checkpoint. At the head it includes the finished tasks of an incomplete superstep.
+    /// Returns the state in which the threads of a thread's graph start.
+    pub(super) fn initial(&self, head: &Head) -> Result<Map<String, Value>, ApiError> {
+        Ok(self.shown_of(head, self.graph_of(head)?.1.initial()?))
+    }
+
+    /// Returns the state at a checkpoint, as far as the page shows it. At the head it includes the finished tasks of an incomplete
+    /// superstep.
     ///
     /// # Errors
     /// 404 for an unknown checkpoint, 409 for a thread of a graph that this server does not have, 500 if it cannot be read.
@@ -148,7 +162,7 @@ impl Studio {
             return Ok(known);
         }
         let snapshot = self.open(head, (!is_head).then_some(id))?.state().await?;
-        let values = snapshot.state.values()?;
+        let values = self.shown_of(head, snapshot.state.values()?);
         let bytes = if is_head { 0 } else { values.iter().map(|(_, value)| preview(value, 0).1).sum() };
         let state = Arc::new(CachedState { key, bytes, snapshot, values });
         if !is_head {
@@ -174,8 +188,14 @@ impl Studio {
     }
 }
 
-fn tasks(snapshot: &JsonSnapshot, commit: &Commit) -> Vec<TaskView> {
+/// Returns the tasks of a checkpoint, with the shown channels of what they read and write; `None` for all.
+fn tasks(snapshot: &JsonSnapshot, commit: &Commit, shown: Option<&BTreeSet<String>>) -> Vec<TaskView> {
     let items = &commit.control.items;
+    let shown_text = |channels: &Value| {
+        let mut channels = channels.clone();
+        shown.iter().for_each(|shown| retain(&mut channels, shown));
+        preview(&channels, MAX_RESULT).0
+    };
     let task = |(slot, task): (u32, &superstep_graph::erased::JsonTask)| {
         let record = commit.records.iter().find(|(of, _)| *of == slot).map(|(_, record)| record.clone());
         let effects = record.as_ref().and_then(TaskRecord::once);
@@ -211,11 +231,8 @@ fn tasks(snapshot: &JsonSnapshot, commit: &Commit) -> Vec<TaskView> {
             questions: task.interrupts.iter().map(question).collect(),
             answered,
             effects,
-            result: task.result.as_ref().map(|result| preview(result, MAX_RESULT).0),
-            item: items.get(&slot).cloned().map(|mut item| {
-                shorten(&mut item, MAX_RESULT);
-                item
-            }),
+            result: task.result.as_ref().map(shown_text),
+            item: items.get(&slot).and_then(|item| Some(shown_text(&serde_json::from_str(item).ok()?))),
             subgraphs: task.subgraphs.iter().map(|thread| thread.path().to_string()).collect(),
         }
     };

@@ -20,10 +20,14 @@ pub(super) async fn read(
     State(studio): State<Arc<Studio>>,
     Path(name): Path<String>,
 ) -> Result<Json<GraphView>, ApiError> {
-    Ok(Json(view(&**studio.hub.graph(&name)?)))
+    let mut view = view(&**studio.hub.graph(&name)?);
+    if let Some(shown) = studio.shown(Some(&name)) {
+        view.channels.retain(|channel| shown.contains(&channel.name));
+    }
+    Ok(Json(view))
 }
 
-/// Returns a graph with its layout.
+/// Returns a graph with its layout, and all its channels.
 fn view(graph: &dyn JsonGraph) -> GraphView {
     let drawing = graph.topology().drawing();
     let picture = drawing.picture();

@@ -17,7 +17,7 @@ use superstep_llm::Usage;
 
 use super::{
     Studio,
-    threads::input_text,
+    threads::Head,
     types::{Overview, Tokens, Window, WindowRow},
 };
 use crate::{api::extract::Query, error::ApiError};
@@ -78,11 +78,12 @@ pub(super) async fn window(
     let missing = || ApiError::invalid("from, to: expected the ids of checkpoints");
     let from = query.number("from")?.ok_or_else(missing)? as u64;
     let to = query.number("to")?.ok_or_else(missing)? as u64;
+    let head = studio.head(&thread).await?;
     let thread = Studio::thread_id(&thread);
     let mut rows = Vec::new();
     for id in from..=to.min(from.saturating_add(WINDOW - 1)) {
         match studio.hub.checkpointer.read_commit(&thread, CheckpointId(id)).await {
-            Ok(Some(commit)) => rows.push(row(id, &commit)),
+            Ok(Some(commit)) => rows.push(studio.row(&head, id, &commit)),
             // Pruned.
             Ok(None) => {}
             Err(error) => rows.push(WindowRow {
@@ -124,30 +125,33 @@ impl Studio {
             }
         }
     }
-}
 
-fn row(id: u64, commit: &Commit) -> WindowRow {
-    let mut row = WindowRow { id, wrote: Vec::new(), bytes: 0, tokens: None, title: None, error: None };
-    for task in &commit.applied {
-        row.bytes += task.update.bytes();
-        let Ok(json) = task.update.json() else { continue };
-        let writes: BTreeMap<String, &RawValue> = serde_json::from_str(json.as_str()).unwrap_or_default();
-        let usage = writes.get(USAGE).and_then(|json| serde_json::from_str::<Usage>(json.get()).ok());
-        row.tokens = usage
-            .map(|usage| Tokens { input: usage.input_tokens, output: usage.output_tokens })
-            .or(row.tokens);
-        for name in writes.into_keys().filter(|name| !name.starts_with('$')) {
-            if !row.wrote.contains(&name) {
-                row.wrote.push(name);
+    fn row(&self, head: &Head, id: u64, commit: &Commit) -> WindowRow {
+        let mut row = WindowRow { id, wrote: Vec::new(), bytes: 0, tokens: None, title: None, error: None };
+        let shown = self.shown(head.graph.as_deref());
+        for task in &commit.applied {
+            row.bytes += task.update.bytes();
+            let Ok(json) = task.update.json() else { continue };
+            let mut writes: BTreeMap<String, &RawValue> =
+                serde_json::from_str(json.as_str()).unwrap_or_default();
+            writes.retain(|name, _| !name.starts_with('$') && shown.is_none_or(|shown| shown.contains(name)));
+            let usage = writes.get(USAGE).and_then(|json| serde_json::from_str::<Usage>(json.get()).ok());
+            row.tokens = usage
+                .map(|usage| Tokens { input: usage.input_tokens, output: usage.output_tokens })
+                .or(row.tokens);
+            for name in writes.into_keys() {
+                if !row.wrote.contains(&name) {
+                    row.wrote.push(name);
+                }
             }
         }
+        if commit.source == Source::Input {
+            row.title = self.input_text(head, commit);
+        }
+        row.error = commit.records.iter().find_map(|(_, record)| match record.clone().into_parts().1 {
+            TaskRecord::Failed { error, .. } => Some(error),
+            _ => None,
+        });
+        row
     }
-    if commit.source == Source::Input {
-        row.title = input_text(commit);
-    }
-    row.error = commit.records.iter().find_map(|(_, record)| match record.clone().into_parts().1 {
-        TaskRecord::Failed { error, .. } => Some(error),
-        _ => None,
-    });
-    row
 }

@@ -32,7 +32,7 @@ mod threads;
 mod types;
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     sync::{Arc, Mutex},
 };
 
@@ -44,6 +44,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use serde_json::{Map, Value};
 use superstep_graph::ThreadId;
 
 use crate::{
@@ -51,12 +52,14 @@ use crate::{
     api::extract::HasHub,
     error::ApiError,
     runs::hub::Hub,
-    studio::{checkpoint::CachedState, types::Info},
+    studio::{checkpoint::CachedState, threads::Head, types::Info},
 };
 
 /// The parts that all requests of the studio share.
 pub(crate) struct Studio {
     hub: Arc<Hub>,
+    /// `true` if everyone who passes the [check](check) has the key of an administrator, and sees hidden channels.
+    shows_hidden: bool,
     /// The states that were read last, newest last.
     states: Mutex<VecDeque<Arc<CachedState>>>,
 }
@@ -68,12 +71,34 @@ impl HasHub for Arc<Studio> {
 }
 
 impl Studio {
-    pub(crate) fn new(hub: Arc<Hub>) -> Arc<Self> {
-        Arc::new(Self { hub, states: Mutex::default() })
+    /// Creates the studio of a server; one that is not locked has no administrators.
+    pub(crate) fn new(hub: Arc<Hub>, is_locked: bool) -> Arc<Self> {
+        Arc::new(Self { hub, shows_hidden: is_locked, states: Mutex::default() })
     }
 
     fn thread_id(thread: &str) -> ThreadId {
         ThreadId::from(thread)
+    }
+
+    /// Returns the channels of a graph that the page shows; `None` for all.
+    fn shown(&self, graph: Option<&str>) -> Option<&BTreeSet<String>> {
+        static NONE: BTreeSet<String> = BTreeSet::new();
+        if self.shows_hidden || self.hub.shown.is_empty() {
+            return None;
+        }
+        match graph {
+            Some(graph) => self.hub.shown.get(graph),
+            // Which channels of another program's graph are to be hidden is unknown.
+            None => Some(&NONE),
+        }
+    }
+
+    /// Returns the channels of a thread's state, or of an update of it, that the page shows.
+    fn shown_of(&self, head: &Head, mut channels: Map<String, Value>) -> Map<String, Value> {
+        if let Some(shown) = self.shown(head.graph.as_deref()) {
+            channels.retain(|channel, _| shown.contains(channel));
+        }
+        channels
     }
 }
 

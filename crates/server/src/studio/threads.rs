@@ -8,7 +8,7 @@ use axum::{
     Json,
     extract::{Path, State},
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 use superstep_graph::{
     CheckpointId, Interrupt, RunOptions, ThreadId,
     checkpoint::{CheckpointError, CheckpointMeta, Commit, Source, TaskRecord},
@@ -274,7 +274,7 @@ impl Studio {
 
     pub(super) async fn line(&self, head: Head) -> ThreadLine {
         let title = match &head.meta {
-            Some(_) if head.status != Status::Damaged => self.title(&Self::thread_id(&head.id)).await,
+            Some(_) if head.status != Status::Damaged => self.title(&head).await,
             _ => String::new(),
         };
         let next = head.next();
@@ -294,9 +294,28 @@ impl Studio {
     }
 
     /// Returns the text of the first input; empty if that is pruned or cannot be read.
-    async fn title(&self, thread: &ThreadId) -> String {
-        let first = self.hub.checkpointer.read_commit(thread, CheckpointId(1)).await;
-        first.ok().flatten().and_then(|commit| input_text(&commit)).unwrap_or_default()
+    async fn title(&self, head: &Head) -> String {
+        let first = self.hub.checkpointer.read_commit(&Self::thread_id(&head.id), CheckpointId(1)).await;
+        first.ok().flatten().and_then(|commit| self.input_text(head, &commit)).unwrap_or_default()
+    }
+
+    /// Returns the text of the input that a checkpoint stores: that of the first user message, or the JSON.
+    pub(super) fn input_text(&self, head: &Head, commit: &Commit) -> Option<String> {
+        let TaskRecord::Finished { update, .. } = &commit.records.first()?.1 else { return None };
+        let json = update.json().ok()?;
+        let mut update = self.shown_of(head, serde_json::from_str(json.as_str()).ok()?);
+        let messages = update.get("messages").and_then(Value::as_array).into_iter().flatten();
+        let of_user = |message: &&Value| message["role"] == "user" || message["type"] == "human";
+        let mut text =
+            match messages.into_iter().find(of_user).and_then(|message| message["content"].as_str()) {
+                Some(text) => text.trim().to_owned(),
+                None => {
+                    update.retain(|name, value| !name.starts_with('$') && !value.is_null());
+                    preview(&update.into(), TITLE).0
+                }
+            };
+        shorten(&mut text, TITLE);
+        Some(text)
     }
 }
 
@@ -327,24 +346,6 @@ impl Tasks {
         }
         tasks
     }
-}
-
-/// Returns the text of the input that a checkpoint stores: that of the first user message, or the JSON.
-pub(super) fn input_text(commit: &Commit) -> Option<String> {
-    let TaskRecord::Finished { update, .. } = &commit.records.first()?.1 else { return None };
-    let json = update.json().ok()?;
-    let mut update: Map<String, Value> = serde_json::from_str(json.as_str()).ok()?;
-    let messages = update.get("messages").and_then(Value::as_array).into_iter().flatten();
-    let of_user = |message: &&Value| message["role"] == "user" || message["type"] == "human";
-    let mut text = match messages.into_iter().find(of_user).and_then(|message| message["content"].as_str()) {
-        Some(text) => text.trim().to_owned(),
-        None => {
-            update.retain(|name, value| !name.starts_with('$') && !value.is_null());
-            preview(&update.into(), TITLE).0
-        }
-    };
-    shorten(&mut text, TITLE);
-    Some(text)
 }
 
 /// Returns a question as the page has it.

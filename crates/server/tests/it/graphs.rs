@@ -4,7 +4,7 @@ use std::sync::{LazyLock, Mutex};
 
 use serde_json::{Value, json};
 use superstep_graph::{
-    Cx, END, JsonChannels, JsonState, JsonUpdate, Log, NodeError, START, State, StateGraph,
+    Cx, END, JsonChannels, JsonState, JsonUpdate, Log, NodeError, Route, START, State, StateGraph,
     state::JsonReducer,
 };
 use superstep_server::Server;
@@ -17,6 +17,7 @@ pub(crate) fn all(server: Server) -> Server {
         .graph("approve", approve())
         .graph("two", two())
         .graph("chat", chat())
+        .graph("assistant", assistant())
         .graph("fail", fail())
         .graph("gate", gate())
         .graph("parent", parent())
@@ -121,6 +122,59 @@ pub(crate) fn chat() -> Compiled<JsonState> {
     graph.add_edge(START, model);
     graph.add_edge(model, tool);
     graph.add_edge(tool, END);
+    graph.compile().unwrap()
+}
+
+#[derive(Route, Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Tools,
+    End,
+}
+
+/// A model and a tool that requires approval, with a question in the form that chat pages of LangGraph show.
+pub(crate) fn assistant() -> Compiled<JsonState> {
+    let channels = JsonChannels::new().with("messages", JsonReducer::MergeById);
+    let mut graph = StateGraph::with_initial("assistant", JsonState::new(&channels).unwrap());
+    let model = graph.add_node("model", async |state: JsonState, cx: Cx| {
+        let count = state.items("messages").count();
+        let last = state.items("messages").last().cloned().unwrap_or_default();
+        let (id, content) = (format!("answer-{count}"), last["content"].as_str().unwrap_or_default());
+        let is_done = last["role"] == "tool";
+        let text = if is_done { format!("Done: {content}") } else { format!("Let me see: {content}") };
+        for piece in text.split_inclusive(' ') {
+            cx.emit_message(&id, json!({ "role": "assistant", "content": piece }));
+        }
+        let call = json!({ "id": format!("c{count}"), "name": "add", "arguments": json!({ "sum": content }).to_string() });
+        let calls = if is_done { json!([]) } else { json!([call]) };
+        let message = json!({ "id": id, "role": "assistant", "content": text, "tool_calls": calls });
+        cx.emit_full_message(&id, &message);
+        JsonUpdate::new().write("messages", json!([message]))
+    });
+    let tools = graph.add_node("tools", async |state: JsonState, cx: Cx| {
+        let call = state.items("messages").last().cloned().unwrap_or_default()["tool_calls"][0].clone();
+        let args: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+        let question = json!([{
+            "action_request": { "action": call["name"], "args": args },
+            "config": { "allow_accept": true, "allow_edit": false, "allow_respond": false, "allow_ignore": true },
+            "description": "It adds.",
+        }]);
+        let answers: Value = cx.interrupt("approve", question).await;
+        let content = if answers[0]["type"] == "accept" { "The sum is 42." } else { "Refused." };
+        let id = format!("result-{}", call["id"].as_str().unwrap());
+        let message = json!({ "id": id, "role": "tool", "content": content, "tool_call_id": call["id"] });
+        JsonUpdate::new().write("messages", json!([message]))
+    });
+    graph.add_edge(START, model);
+    let route = |state: &JsonState| {
+        let last = state.items("messages").last().cloned().unwrap_or_default();
+        let calls = last["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty());
+        if calls { Next::Tools } else { Next::End }
+    };
+    graph.add_conditional_edges(model, route, |next| match next {
+        Next::Tools => tools,
+        Next::End => END,
+    });
+    graph.add_edge(tools, model);
     graph.compile().unwrap()
 }
 

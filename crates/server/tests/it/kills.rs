@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
-        Arc,
+        Arc, Barrier,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -51,6 +51,7 @@ async fn the_server() {
     let listener = TcpListener::bind(format!("127.0.0.1:{port}")).await.unwrap();
     let server = Server::new()
         .graph("work", work(&folder))
+        .graph("stuck", stuck(&folder))
         .checkpointer(SqliteCheckpointer::open(folder.join("threads.db")).unwrap())
         .rows(SqliteStore::open(folder.join("rows.db")).unwrap())
         .limits(Limits { drain: Duration::from_secs(20), ..Limits::default() });
@@ -101,6 +102,24 @@ fn work(folder: &Path) -> CompiledGraph<Work> {
         Next::Again => a,
         Next::Done => END,
     });
+    graph.compile().unwrap()
+}
+
+/// A node that cannot be interrupted, and does not end.
+fn stuck(folder: &Path) -> CompiledGraph<Work> {
+    let mut graph = StateGraph::<Work>::new("stuck");
+    let effects = folder.join("effects");
+    let node = graph.add_node("node", move |work: Work, _: Cx| {
+        let effects = effects.clone();
+        async move {
+            let mut file = OpenOptions::new().create(true).append(true).open(effects).unwrap();
+            file.write_all(format!("{}\n", work.id).as_bytes()).unwrap();
+            tokio::task::block_in_place(|| Barrier::new(2).wait());
+            Work::update()
+        }
+    });
+    graph.add_edge(START, node);
+    graph.add_edge(node, END);
     graph.compile().unwrap()
 }
 
@@ -330,15 +349,18 @@ fn check_effects(folder: &Path) {
     }
 }
 
+async fn free_port() -> u16 {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    free.local_addr().unwrap().port()
+}
+
 /// Keeps runs under way while something happens to the server, and checks all that it accepted.
 async fn runs_survive<F: Future<Output = Process>>(
     clients: u64,
     folder: &Path,
     happens: impl FnOnce(Process) -> F,
 ) -> usize {
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = free_port().await;
     let process = Process::start(folder, port);
     let caller = Caller::of(port);
     let is_over = Arc::new(AtomicBool::new(false));
@@ -435,4 +457,66 @@ async fn a_server_that_is_stopped_repeats_nothing() {
     let mut lines: Vec<_> = effects.lines().collect();
     lines.sort_unstable();
     assert!(lines.is_sorted_by(|a, b| a < b), "a task ran twice: {lines:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_cancelled_does_not_continue_after_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = Process::start(folder.path(), free_port().await);
+    process.ready().await;
+    let caller = Caller::of(process.port);
+    let begin = async |thread: &str, more: Value| {
+        let new = json!({ "thread_id": thread, "if_exists": "do_nothing" });
+        caller.try_send(Method::POST, "/threads", Some(&new), None).await.unwrap();
+        let mut body = json!({ "assistant_id": "stuck", "input": { "id": thread }, "durability": "sync" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let path = format!("/threads/{thread}/runs");
+        let run = caller.try_send(Method::POST, &path, Some(&body), None).await.unwrap();
+        format!("{path}/{}", run.json::<Value>().await.unwrap()["run_id"].as_str().unwrap())
+    };
+    let effects = || {
+        let effects = std::fs::read_to_string(folder.path().join("effects")).unwrap_or_default();
+        let mut lines: Vec<String> = effects.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let cancelled = begin("cancelled", json!({ "stream_resumable": true })).await;
+    let rolled_back = begin("rolled-back", json!({})).await;
+    let replaced = begin("replaced", json!({})).await;
+    while effects().len() < 3 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for (run, action) in [(&cancelled, "interrupt"), (&rolled_back, "rollback")] {
+        let path = format!("{run}/cancel?action={action}");
+        let response = caller.try_send(Method::POST, &path, Some(&json!({})), None).await.unwrap();
+        assert_eq!(response.status(), 202);
+        assert_eq!(caller.get(run).await["status"], "running");
+    }
+    let next = begin("replaced", json!({ "multitask_strategy": "interrupt", "after_seconds": 600 })).await;
+    process.signal(Signal::KILL);
+    process.restart().await;
+    process.ready().await;
+
+    for (run, reason) in [
+        (&cancelled, "interrupt requested via POST /threads/{thread_id}/runs/{run_id}/cancel"),
+        (&replaced, "another run of the thread replaced it (multitask_strategy)"),
+    ] {
+        caller.get(&format!("{run}/join")).await;
+        let ended = caller.get(run).await;
+        assert_eq!((&ended["status"], &ended["cancel_reason"]), (&json!("interrupted"), &json!(reason)));
+    }
+    assert_eq!(caller.get(&next).await["status"], "pending");
+    let read = async || caller.client.get(format!("{}{rolled_back}", caller.url)).send().await.unwrap();
+    while read().await.status() != 404 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // Their threads are as a cancellation leaves them, and no node ran again.
+    let next_nodes =
+        async |thread: &str| caller.get(&format!("/threads/{thread}/state")).await["next"].clone();
+    assert_eq!(next_nodes("cancelled").await, json!(["node"]));
+    assert_eq!(next_nodes("rolled-back").await, json!([]));
+    assert_eq!(effects(), ["cancelled", "replaced", "rolled-back"]);
+    let streamed = caller.try_send(Method::GET, &format!("{cancelled}/stream"), None, Some("-1")).await;
+    let events = crate::support::events(streamed.unwrap()).await;
+    assert!(names(&events).contains(&"values"), "{events:?}");
 }

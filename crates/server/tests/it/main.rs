@@ -13,6 +13,7 @@ mod hidden;
 mod hostile;
 mod kills;
 mod many;
+mod mcp;
 mod protocol;
 mod runs;
 mod state;

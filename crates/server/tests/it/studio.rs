@@ -17,7 +17,7 @@ use crate::{
     support::{Reader, TestServer, serve, start},
 };
 
-const API: &str = "/studio/api";
+pub(crate) const API: &str = "/studio/api";
 
 #[derive(Route, Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
@@ -135,14 +135,14 @@ fn studio(server: Server) -> Server {
     graphs::all(server).graph("helper", helper("You are terse.")).graph("long", long()).graph("wide", wide())
 }
 
-async fn begun(server: &TestServer, thread: &str, graph: &str, input: Value) {
+pub(crate) async fn begun(server: &TestServer, thread: &str, graph: &str, input: Value) {
     let body = json!({ "graph": graph, "input": input, "thread": thread });
     server.post(&format!("{API}/threads"), body).await;
     settled(server, thread).await;
 }
 
 /// Waits until no run is under way, and returns the thread.
-async fn settled(server: &TestServer, thread: &str) -> Value {
+pub(crate) async fn settled(server: &TestServer, thread: &str) -> Value {
     for _ in 0..4_000 {
         let view = server.get(&format!("{API}/threads/{thread}")).await;
         if view["line"]["status"] != "running" && view["line"]["status"] != "empty" {

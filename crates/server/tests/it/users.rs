@@ -99,7 +99,7 @@ impl Owned {
         let Self { thread, run, assistant } = self;
         let runs = json!({ "assistant_id": assistant, "input": {} });
         let unknown = format!(
-            "assistant `{assistant}` not found; the graphs of this server are `approve`, `chat`, `counter`, `fail`, \
+            "assistant `{assistant}` not found; the graphs of this server are `approve`, `assistant`, `chat`, `counter`, `fail`, \
              `gate`, `key`, `parent`, `slow`, `two`, `write`"
         );
         let unknown = (422, json!({ "detail": unknown }));
@@ -129,6 +129,11 @@ impl Owned {
                 let missing = json!({ "detail": format!("thread `{thread}` not found") });
                 (json!({ "threadId": thread, "runId": "r", "messages": [] }), (404, missing))
             }
+            // Calls run on threads of their own.
+            "post /mcp" => (
+                json!({ "id": 1, "method": "ping" }),
+                (200, json!({ "jsonrpc": "2.0", "id": 1, "result": {} })),
+            ),
             "delete /store/items" => (json!({ "namespace": [SECRET], "key": SECRET }), (204, json!(""))),
             "get /store/items" => (Value::Null, (200, Value::Null)),
             "put /store/items" => (item, (204, json!(""))),

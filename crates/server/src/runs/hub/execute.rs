@@ -19,12 +19,12 @@ use crate::{
         modes::{Mode, Modes},
     },
     rows::{
-        run::{CommandPlan, DurabilityPlan, RunRow, RunStatus},
+        run::{CommandPlan, DurabilityPlan, RunRow, RunStatus, Stop},
         thread::{RunFailure, ThreadRow, ThreadStatus},
     },
     runs::{
         hub::{Hub, run_key},
-        live::{LiveRun, RunEnd, Stop},
+        live::{LiveRun, RunEnd},
         writer::{LogWriter, Writes},
     },
     wire::{state, time},
@@ -75,10 +75,15 @@ impl Hub {
     async fn run_and_store(&self, live: &LiveRun) -> Result<RunEnd, ApiError> {
         let about = &live.about;
         let row = self.run_row(&about.thread, &about.run)?;
-        if live.stopped().is_some() {
+        if live.stopped().is_some() && row.head.is_none() {
             return self.store_end(live, None, &row, Outcome::Stopped(None)).await;
         }
         let head = self.head(&about.thread).await?;
+        if live.stopped().is_some() {
+            // It was under way when the server ended, and may have a log.
+            let mut log = LogWriter::begin(self, live, head).await?;
+            return self.store_end(live, Some(&mut log), &row, Outcome::Stopped(None)).await;
+        }
         let number = head.map_or(0, |head| head.0);
         // It was under way when the server ended, and has stored something since.
         let continues = row.head.is_some_and(|before| before != number);
@@ -315,7 +320,7 @@ impl Hub {
             self.store_thread_end(&row.thread, thread_status).await?;
         }
         let (failure, mut log_bytes, mut shown) = (end.failure.clone(), None, Vec::new());
-        let reason = end.is_stopped.then(|| live.reason().map(str::to_owned)).flatten();
+        let reason = end.is_stopped.then(|| live.reason()).flatten();
         if let Some(log) = log {
             // Stored before the run has ended, so that no crash loses it, and shown when its end is stored.
             shown = log.store(last.into_iter().map(RunEvent::root).collect(), None).await?;
@@ -323,7 +328,7 @@ impl Hub {
         }
         let change = |row: &mut RunRow| {
             (row.status, row.failure, row.log_bytes) = (status, failure, log_bytes);
-            row.cancel_reason = reason;
+            (row.stop, row.cancel_reason) = (None, reason);
             row.updated_us = time::now_us();
         };
         self.runs.change(&run_key(&row.thread, &row.id), change).await?;

@@ -14,13 +14,13 @@ use crate::{
     error::{ApiError, ServerError},
     events::{modes::Modes, projection::About},
     rows::{
-        run::{Plan, RunRow, RunStatus, Strategy},
+        run::{Plan, RunRow, RunStatus, Stop, Strategy},
         thread::ThreadRow,
     },
     runs::{
         hub::{Hub, run_key},
         lane::{Lane, Lanes, Retained},
-        live::{LiveRun, RunEnd, Stop},
+        live::{LiveRun, RunEnd},
     },
     wire::{ids, time},
 };
@@ -33,6 +33,16 @@ pub(crate) struct NewRun {
     pub(crate) assistant: String,
     pub(crate) graph: String,
     pub(crate) plan: Plan,
+}
+
+/// The effect of a cancellation.
+pub(crate) enum Cancelled {
+    /// The run is being stopped.
+    Stopping(Arc<LiveRun>),
+    /// The server stops, and has left the run to the next start, which ends it.
+    AtNextStart,
+    /// The run has ended.
+    Nothing,
 }
 
 impl Hub {
@@ -57,14 +67,16 @@ impl Hub {
             updated_us: now_us,
             status: RunStatus::Pending,
             failure: None,
+            stop: None,
             cancel_reason: None,
             head: None,
             log_bytes: None,
             plan,
         };
         let live = self.live_run(&row, thread.owner.clone())?;
-        self.enter(&live, row.plan.strategy, Duration::from_millis(row.plan.after_ms))?;
-        let stored = self.store_new(thread, &row).await;
+        let strategy = row.plan.strategy;
+        let replaced = self.enter(&live, strategy, Duration::from_millis(row.plan.after_ms))?;
+        let stored = self.store_new(thread, &row, &replaced).await;
         live.stored.send_replace(Some(stored.is_ok()));
         stored.map(|()| live)
     }
@@ -91,6 +103,9 @@ impl Hub {
             let due_us = row.created_us.saturating_add_unsigned(row.plan.after_ms * 1_000);
             let after = u64::try_from(due_us - time::now_us()).unwrap_or(0);
             live.stored.send_replace(Some(true));
+            if let Some(stop) = row.stop {
+                live.stop(stop, row.cancel_reason.as_deref().unwrap_or_default());
+            }
             self.enter(&live, Strategy::Enqueue, Duration::from_micros(after)).map_err(invalid)?;
         }
         Ok(())
@@ -138,12 +153,13 @@ impl Hub {
         Ok(Arc::new(LiveRun::new(about, modes, row.plan.subgraphs, row.plan.resumable, self.limits.log)))
     }
 
+    /// Queues a run. Returns the runs that its strategy has stopped.
     fn enter(
         self: &Arc<Self>,
         live: &Arc<LiveRun>,
         strategy: Strategy,
         after: Duration,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Vec<Arc<LiveRun>>, ApiError> {
         if self.stopping.is_cancelled() {
             return Err(ApiError::stopping());
         }
@@ -153,7 +169,7 @@ impl Hub {
             return Err(ApiError::not_found("thread", &thread));
         }
         let lane = lanes.lanes.get(&thread);
-        let open: Vec<_> =
+        let mut open: Vec<_> =
             lane.iter().flat_map(|lane| lane.active.iter().chain(&lane.waiting)).cloned().collect();
         if strategy == Strategy::Reject && !open.is_empty() {
             return Err(ApiError::conflict(format!("thread `{thread}` is busy with another run")));
@@ -169,10 +185,9 @@ impl Hub {
             log.idle_point();
         }
         self.thread_logs.begun(&live.about.key());
-        match strategy {
-            Strategy::Interrupt => open.iter().for_each(|open| open.stop(Stop::Interrupt, REPLACED)),
-            Strategy::Rollback => open.iter().for_each(|open| open.stop(Stop::Rollback, REPLACED)),
-            Strategy::Enqueue | Strategy::Reject => {}
+        match strategy.stop() {
+            Some(stop) => open.iter().for_each(|open| open.stop(stop, REPLACED)),
+            None => open.clear(),
         }
         lanes.live.insert(run, live.clone());
         if after.is_zero() {
@@ -191,7 +206,7 @@ impl Hub {
         drop(lanes);
         // Without a follower of any thread there is no receiver.
         let _ = self.begun.send(live.clone());
-        Ok(())
+        Ok(open)
     }
 
     fn queue(self: &Arc<Self>, lanes: &mut Lanes, live: &Arc<LiveRun>) {
@@ -220,7 +235,18 @@ impl Hub {
         });
     }
 
-    async fn store_new(&self, thread: &ThreadRow, row: &RunRow) -> Result<(), ApiError> {
+    /// Stores a new run, and before it the stops of those that it replaces.
+    async fn store_new(
+        &self,
+        thread: &ThreadRow,
+        row: &RunRow,
+        replaced: &[Arc<LiveRun>],
+    ) -> Result<(), ApiError> {
+        for run in replaced {
+            if let Some(stop) = row.plan.strategy.stop() {
+                self.store_stop(&run.about.thread, &run.about.run, stop, REPLACED).await?;
+            }
+        }
         let (graph, assistant) = (row.graph.as_str(), row.assistant.as_str());
         let metadata = &thread.metadata;
         if metadata.get("graph_id").is_none_or(|known| known != graph)
@@ -328,13 +354,38 @@ impl Hub {
         self.lanes().lanes.keys().cloned().collect()
     }
 
-    /// Stops a run. Returns it if there was something to stop.
-    pub(crate) fn stop_run(
+    /// Stores that a run is to be stopped, so that no restart continues it. Returns whether it has not ended.
+    async fn store_stop(&self, thread: &str, run: &str, stop: Stop, reason: &str) -> Result<bool, ApiError> {
+        let change = |row: &mut RunRow| {
+            if row.status.is_open() && row.stop.is_none_or(|before| before < stop) {
+                (row.stop, row.cancel_reason) = (Some(stop), Some(reason.to_owned()));
+            }
+        };
+        let row = self.runs.change(&run_key(thread, run), change).await?;
+        Ok(row.is_some_and(|row| row.status.is_open()))
+    }
+
+    /// Stops a run, also over a restart.
+    ///
+    /// # Errors
+    /// The errors of the rows; the run continues then.
+    pub(crate) async fn cancel_run(
         self: &Arc<Self>,
+        thread: &str,
         run: &str,
         stop: Stop,
-        reason: &'static str,
-    ) -> Option<Arc<LiveRun>> {
+        reason: &str,
+    ) -> Result<Cancelled, ApiError> {
+        let is_open = self.store_stop(thread, run, stop, reason).await?;
+        Ok(match self.stop_run(run, stop, reason) {
+            Some(live) => Cancelled::Stopping(live),
+            None if is_open => Cancelled::AtNextStart,
+            None => Cancelled::Nothing,
+        })
+    }
+
+    /// Stops a run of this process. Returns it if there was something to stop.
+    pub(crate) fn stop_run(self: &Arc<Self>, run: &str, stop: Stop, reason: &str) -> Option<Arc<LiveRun>> {
         let live = self.live(run).filter(|live| !live.log.has_ended())?;
         live.stop(stop, reason);
         let was_waiting = {

@@ -144,7 +144,7 @@ impl Hub {
     }
 
     /// Returns the part of a checkpoint's metadata that the client of its run set, or may know.
-    fn own_metadata(&self, thread: &str, mut metadata: Map<String, Value>) -> Map<String, Value> {
+    pub(crate) fn own_metadata(&self, thread: &str, mut metadata: Map<String, Value>) -> Map<String, Value> {
         let run = metadata.get("run_id").and_then(Value::as_str).map(str::to_owned);
         metadata.retain(|name, _| IDS.contains(&&**name));
         let row = run.and_then(|run| self.runs.get(&run_key(thread, &run)));
