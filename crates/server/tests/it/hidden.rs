@@ -75,7 +75,7 @@ async fn a_channel_that_cannot_be_hidden_is_an_error_of_the_start() {
         (
             "other",
             "log",
-            "the server has no graph `other` whose channels could be hidden; add it with `Server::graph`",
+            "the server has no graph `other` whose channels could be hidden, or which could have actions; add it with `Server::graph`",
         ),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
