@@ -150,3 +150,23 @@ async fn a_confirmed_file_names_servers_also_for_later_turns() {
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(!seen.exists());
 }
+
+#[tokio::test]
+async fn a_folder_only_adds_guardrails_and_a_blocked_turn_is_shown() {
+    let place = Place::new();
+    of_user(&place, "[guardrails]\noutput_size = 5\nhold = true\n");
+    place.file("superstep.toml", "[guardrails]\noutput_size = 500\n");
+    place.run(&["config", "--trust"]).await.ok();
+    let server = serve([txt("much too long"), txt("much too long")]).await;
+    let url = server.base_url();
+    let args = ["run", "hi", "--base-url", &url, "--model", "m"];
+    let ran = place.run(&[&args[..], &["--json"]].concat()).await.ok();
+    assert!(!ran.stdout.contains("much too long"), "{}", ran.stdout);
+    let last = ran.lines().pop().unwrap();
+    assert_eq!(last["data"]["outcome"], "guarded");
+    assert_eq!(last["data"]["metadata"]["stop_reason"], "guardrail:output_size");
+    let ran = place.run(&args).await.ok();
+    assert_eq!(ran.stdout, "The text has 13 characters; 5 are allowed.\n");
+    assert!(ran.stderr.contains("a guardrail blocked the turn (guardrail:output_size)"), "{}", ran.stderr);
+    server.check().unwrap();
+}

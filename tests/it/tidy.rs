@@ -94,6 +94,7 @@ const FOLDERS: [(&str, &[&str]); 16] = [
             "approval",
             "events",
             "hooks",
+            "guards",
             "deps",
             "context",
             "nodes",

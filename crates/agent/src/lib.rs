@@ -19,6 +19,7 @@ pub mod deps;
 mod events;
 pub mod facades;
 pub mod graph;
+pub mod guards;
 pub mod hooks;
 mod nodes;
 mod permissions;
@@ -28,7 +29,8 @@ mod repair;
 pub mod state;
 mod trace;
 
-pub use agent::builder::{AgentBuilder, AgentError};
+pub use agent::builder::AgentBuilder;
+pub use agent::error::AgentError;
 pub use agent::extract::ExtractError;
 pub use agent::handle::{Agent, Reply};
 pub use agent::reply_stream::ReplyStream;

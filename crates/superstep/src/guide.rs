@@ -77,6 +77,10 @@ guides! {
     dreams = "docs/dreams.md";
     #[cfg(feature = "agent")]
     subagents = "docs/subagents.md";
+    #[cfg(feature = "agent")]
+    handoff = "docs/handoff.md";
+    #[cfg(feature = "agent")]
+    guardrails = "docs/guardrails.md";
     benchmarks = "docs/BENCHMARKS.md";
     compare = "docs/COMPARE.md";
     design = "docs/DESIGN.md";

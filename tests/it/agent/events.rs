@@ -14,6 +14,7 @@ use superstep::{
     CompiledGraph, Event, StreamMode, Streaming,
     agent::{
         AgentEvent,
+        guards::GuardAt,
         state::{BudgetLimit, PartKind, ToolStatus},
     },
     llm::{
@@ -64,6 +65,19 @@ fn all() -> Vec<AgentEvent> {
         Compacted { before: 9, after: 5, dropped: 3, over: 1, pins_left_out: 2 },
         CompactionPaused {},
         Loop { rule: text("repeat"), tool: tool.clone(), n: 3 },
+        Handoff { from: text(""), to: text("billing"), reason: text("an invoice") },
+        Guardrail {
+            guard: text("output_secrets"),
+            at: GuardAt::Output,
+            action: text("rewrite"),
+            reason: text(""),
+        },
+        Guardrail {
+            guard: text("policy"),
+            at: GuardAt::Input,
+            action: text("block"),
+            reason: reason.clone(),
+        },
         BudgetWarning { budget: BudgetLimit::Tokens, percent: 80 },
         ToolRepaired { id: id.clone(), from: text("Shell"), to: tool.clone() },
         ArgsRepaired { id: id.clone(), tool: tool.clone() },
@@ -118,6 +132,9 @@ fn the_json_form_of_every_event_is_stable() {
             r#"{"event":"compacted","data":{"before":9,"after":5,"dropped":3,"over":1,"pins_left_out":2}}"#,
             r#"{"event":"compaction_paused","data":{}}"#,
             r#"{"event":"loop","data":{"rule":"repeat","tool":"shell","n":3}}"#,
+            r#"{"event":"handoff","data":{"from":"","to":"billing","reason":"an invoice"}}"#,
+            r#"{"event":"guardrail","data":{"guard":"output_secrets","at":"output","action":"rewrite"}}"#,
+            r#"{"event":"guardrail","data":{"guard":"policy","at":"input","action":"block","reason":"why"}}"#,
             r#"{"event":"budget_warning","data":{"budget":"budget_tokens","percent":80}}"#,
             r#"{"event":"tool_repaired","data":{"id":"c1","from":"Shell","to":"shell"}}"#,
             r#"{"event":"args_repaired","data":{"id":"c1","tool":"shell"}}"#,

@@ -65,6 +65,10 @@ impl Told {
                 format!("+part{{{},{status}}}", self.text("id"))
             }
             "output_partial" => format!("+output_partial{{{}}}", data["output"]),
+            "guardrail" => {
+                format!("+guardrail{{{},{},{}}}", self.text("guard"), self.text("at"), self.text("action"))
+            }
+            "handoff" => format!("+handoff{{{},{}}}", self.text("from"), self.text("to")),
             "compaction_paused" | "truncated_answer" | "memory_stored" => format!("+{}", self.name),
             name => panic!("an event that no test knows: {name} {data}"),
         }

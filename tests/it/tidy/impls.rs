@@ -21,6 +21,7 @@ const LEFT: [(&str, &str); 26] = [
     ("agent", "ConfigError"),
     ("agent", "ReactConfig"),
     ("agent", "Reply"),
+    ("agent", "Handoff"),
     ("agent", "SubAgent"),
     ("checkpoint", "ThreadId"),
     ("cli", "DecisionArgs"),

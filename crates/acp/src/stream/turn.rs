@@ -45,9 +45,8 @@ pub fn choice(outcome: &PermissionOutcome) -> Option<Choice> {
 /// The turn failed: the reason of the error is the outcome, its message `problem`.
 pub fn stop_reason(outcome: &str, problem: &str) -> Result<StopReason, RpcError> {
     match outcome {
-        "completed" | "denied" | "empty_response" | "loop_detected" | "refusal" | "content_filter" => {
-            Ok(StopReason::EndTurn)
-        }
+        "completed" | "denied" | "empty_response" | "loop_detected" | "refusal" | "content_filter"
+        | "guarded" => Ok(StopReason::EndTurn),
         "limit" | "budget" => Ok(StopReason::MaxTurnRequests),
         "length_limit" => Ok(StopReason::MaxTokens),
         "cancelled" => Ok(StopReason::Cancelled),

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use superstep_graph::{Checkpointer, CompileError, Store};
+use superstep_graph::{Checkpointer, Store};
 use superstep_llm::{
     ChatModel, Tool, ToolRegistry,
     convert::IntoShared,
@@ -16,16 +16,21 @@ use superstep_llm::{
     toolset::{RegistryError, ToolSource},
 };
 
+use super::{
+    error::AgentError,
+    handoff::{check_names, with_members},
+};
 use crate::{
     Agent, HasAgent, ReactConfig,
     approval::{Approvals, Approver, Trust},
     config::{Cost, PermissionRule},
     context::finish,
     deps::{
-        AgentDeps, Knowledge, MemoryTrigger, Models, SubAgent, TurnHistory, replay_tools::ReplayTools,
-        tool_sources::ToolSources,
+        AgentDeps, Group, Handoff, Knowledge, MemoryTrigger, Models, SubAgent, TurnHistory,
+        replay_tools::ReplayTools, tool_sources::ToolSources,
     },
     graph::react_graph_as,
+    guards::{Guard, chain::Guards},
     hooks::{Hooks, Steps},
 };
 
@@ -39,6 +44,8 @@ pub struct AgentBuilder {
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     sub_agents: Vec<SubAgent>,
     knowledge: Vec<Arc<dyn Knowledge>>,
+    guards: Vec<Guard>,
+    handoffs: Vec<Handoff>,
     /// The configuration; `None` for the preset `default`, or that of a facade.
     pub(crate) config: Option<ReactConfig>,
     max_steps: Option<u32>,
@@ -54,47 +61,6 @@ impl fmt::Debug for AgentBuilder {
         f.debug_struct("AgentBuilder").field("model", &self.model_name()).finish_non_exhaustive()
     }
 }
-
-/// An agent that cannot be built.
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum AgentError {
-    /// Two tools have the same name, or a schema is not valid.
-    #[error(transparent)]
-    Tools(#[from] RegistryError),
-    /// The graph does not compile.
-    #[error(transparent)]
-    Graph(#[from] CompileError),
-    /// A permission rule has an invalid pattern.
-    #[error("invalid pattern in permission rule for `{tool}`: {problem}")]
-    Permission {
-        /// The rule's pattern for tools.
-        tool: String,
-        /// The problem.
-        problem: String,
-    },
-    /// Two models have the same name, so replies could not be attributed; see
-    /// [`Named`](superstep_llm::Named).
-    #[error("duplicate model name `{name}`; set another `name` for one of the models")]
-    ModelName {
-        /// Their name.
-        name: String,
-    },
-    /// [`Finish::schema`](crate::config::Finish::schema) cannot be used.
-    #[error("invalid schema in `finish.schema`: it {problem}")]
-    ReplySchema {
-        /// The problem.
-        problem: String,
-    },
-    /// A cost budget without the prices of the model.
-    #[error(
-        "a cost budget requires the prices of all models; set `per_million_input` and `per_million_output`, or use models whose prices \
-         are known"
-    )]
-    UnknownPrice,
-}
-
-superstep_graph::__private::debug_by_chain!(AgentError);
 
 impl AgentBuilder {
     /// Adds a fallback model, called when those before it fail: their retries are exhausted, or the error is
@@ -241,6 +207,20 @@ impl AgentBuilder {
         self
     }
 
+    /// Adds a guard of the input, the answer or the tool calls. It runs behind those added before.
+    #[must_use]
+    pub fn guard(mut self, guard: Guard) -> Self {
+        self.guards.push(guard);
+        self
+    }
+
+    /// Adds an agent to which the model can transfer the conversation.
+    #[must_use]
+    pub fn handoff(mut self, handoff: Handoff) -> Self {
+        self.handoffs.push(handoff);
+        self
+    }
+
     /// Sets the implementation of model calls and tool calls, in place of calling the model and running the
     /// tool.
     #[must_use]
@@ -352,7 +332,7 @@ impl AgentBuilder {
         let (checkpointer, store) = (self.checkpointer.take(), self.store.take());
         let deps = self.deps()?;
         let config = deps.config.clone();
-        let graph = react_graph_as(deps).compile()?;
+        let graph = react_graph_as(deps.clone()).compile()?;
         let graph = match checkpointer {
             Some(checkpointer) => graph.with_checkpointer(checkpointer),
             None => graph,
@@ -361,7 +341,7 @@ impl AgentBuilder {
             Some(store) => graph.with_store(store),
             None => graph,
         };
-        Ok(Agent::of(graph, &config))
+        Ok(Agent::of(graph, &config).with_deps(deps))
     }
 
     /// Returns the dependencies of the agent's nodes, for a custom graph. That graph sets the checkpointer
@@ -375,6 +355,7 @@ impl AgentBuilder {
         config.system_prompt = self.system_prompt.unwrap_or(config.system_prompt);
         config.permissions = self.permissions.unwrap_or(config.permissions);
         check_config(&config)?;
+        check_names(&self.handoffs)?;
         let mut registry = ToolRegistry::new();
         for tool in self.tools {
             registry.insert(tool)?;
@@ -383,6 +364,11 @@ impl AgentBuilder {
         for agent in self.sub_agents {
             registry.insert(Arc::new(agent.clone()))?;
             by_name.insert(agent.spec().name.clone(), agent);
+        }
+        let mut transfers = BTreeMap::new();
+        for tool in self.handoffs.iter().map(Handoff::tool) {
+            transfers.insert(tool.spec().name.clone(), tool.to.clone());
+            registry.insert(Arc::new(tool) as Arc<dyn Tool>)?;
         }
         let mut sources = self.deps.sources;
         let sourced: Vec<_> = sources.iter().map(|source| source.tools()).collect();
@@ -408,7 +394,18 @@ impl AgentBuilder {
         }
         let AgentDeps { models, tools, config, .. } = AgentDeps::new(models, registry, config);
         let (knowledge, sub_agents) = (self.knowledge.into(), Arc::new(by_name));
-        Ok(AgentDeps { models, tools, config, sources, knowledge, sub_agents, ..self.deps })
+        let guards = Guards::new(self.guards);
+        let deps = AgentDeps { models, tools, config, sources, knowledge, sub_agents, guards, ..self.deps };
+        let (handoffs, transfers) = (self.handoffs.into(), Arc::new(transfers));
+        let group = Group { handoffs, transfers, ..Group::default() };
+        let deps = with_members(AgentDeps { group, ..deps })?;
+        check_guards(&deps.guards)?;
+        if deps.config.budget.cost.is_some_and(|cost| !cost.has_prices())
+            && !deps.group.members.values().all(|member| member.models.have_prices())
+        {
+            return Err(AgentError::UnknownPrice);
+        }
+        Ok(deps)
     }
 }
 
@@ -425,6 +422,16 @@ fn check_config(config: &ReactConfig) -> Result<(), AgentError> {
     Ok(())
 }
 
+fn check_guards(guards: &Guards) -> Result<(), AgentError> {
+    if let Some(guard) = guards.iter().find(|guard| !guard.has_valid_name()) {
+        return Err(AgentError::GuardName { name: guard.name().to_owned() });
+    }
+    match first_repeated(guards.iter().map(Guard::name).collect()) {
+        Some(name) => Err(AgentError::DuplicateGuard { name: name.to_owned() }),
+        None => Ok(()),
+    }
+}
+
 impl Agent {
     /// Creates a builder with this model, or an `Arc` of one. The agent retries requests by its configuration;
     /// the model need not.
@@ -435,6 +442,8 @@ impl Agent {
             tools: Vec::new(),
             sub_agents: Vec::new(),
             knowledge: Vec::new(),
+            guards: Vec::new(),
+            handoffs: Vec::new(),
             config: None,
             max_steps: None,
             system_prompt: None,

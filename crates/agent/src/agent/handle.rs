@@ -12,6 +12,7 @@ use superstep_llm::{Message, Usage};
 use crate::{
     AgentOutcome, AgentState, HasAgent, ReactConfig,
     approval::ApprovalRequest,
+    deps::AgentDeps,
     state::{Metadata, TurnCost},
 };
 
@@ -31,6 +32,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Agent<S: HasAgent = AgentState> {
     graph: CompiledGraph<S>,
+    /// The dependencies of its nodes; `None` for a custom graph.
+    pub(super) deps: Option<AgentDeps>,
     /// An upper bound of a turn's supersteps; the turn ends by its own limit.
     pub(super) most_supersteps: u32,
 }
@@ -75,7 +78,12 @@ impl<S: HasAgent> Agent<S> {
         // A round of a graph with more nodes may take more supersteps; the number of nodes is an upper bound.
         let nodes = u32::try_from(graph.topology().len()).unwrap_or(u32::MAX);
         let most_supersteps = config.most_supersteps().saturating_mul(nodes);
-        Self { graph, most_supersteps }
+        Self { graph, deps: None, most_supersteps }
+    }
+
+    /// Sets the dependencies of the graph's nodes.
+    pub(super) fn with_deps(self, deps: AgentDeps) -> Self {
+        Self { deps: Some(deps), ..self }
     }
 
     /// Returns the graph that it runs.

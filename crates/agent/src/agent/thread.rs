@@ -208,7 +208,9 @@ impl<S: HasAgent> AgentThread<S> {
         if !head.next.is_empty() || !unanswered {
             return Ok(thread);
         }
-        let from = thread.last_pending("agent").await?;
+        let active = format!("agent_{}", head.values.agent().active);
+        let has_node = self.agent.graph().topology().find(&active).is_some();
+        let from = thread.last_pending(if has_node { active.as_str() } else { "agent" }).await?;
         Ok(thread.at(from))
     }
 }

@@ -62,7 +62,9 @@ pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Ste
     let fits = || meter.roughly().size(&shown, last) <= limit || meter.size(&shown, last) <= limit;
     let newest = state.messages.last().map_or("", |last| last.id.as_str());
     let is_settled = !newest.is_empty() && view.settled == newest;
-    let is_requested = summaries && state.compact && state.llm_calls == 0;
+    // A handoff requests one in the middle of a turn.
+    let is_first = state.llm_calls == 0 || !state.handoffs.current.is_empty();
+    let is_requested = summaries && state.compact && is_first;
     if !is_requested && !prunes && (is_settled || fits()) {
         return Step::Send;
     }

@@ -29,6 +29,8 @@ pub(crate) struct Shown<'a> {
     pub(super) pruned: usize,
     /// The media of tool results before this position are not sent.
     pub(super) without_media: usize,
+    /// Tool calls and results before this position are not sent.
+    without_rounds: usize,
     /// The origins of messages before this position are not sent.
     without_origin: usize,
     micro: Option<&'a Truncate>,
@@ -47,6 +49,7 @@ impl<'a> Shown<'a> {
         let carried = view.carried.as_deref().filter(|_| start.is_some());
         let (shortened, pruned) = (behind(&view.shortened), behind(&view.pruned));
         let (without_media, without_origin) = (behind(&view.without_media), behind(&view.bare_until));
+        let without_rounds = behind(&view.without_rounds);
         let start = start.unwrap_or(0);
         Self {
             messages,
@@ -57,6 +60,7 @@ impl<'a> Shown<'a> {
             shortened,
             pruned,
             without_media,
+            without_rounds,
             without_origin,
             micro,
         }
@@ -68,11 +72,13 @@ impl<'a> Shown<'a> {
         let newest = self.kept.map(|kept| self.messages[kept].clone());
         let rest = self.messages.iter().enumerate().skip(self.start);
         let (pruned, shortened, bare, micro) = (self.pruned, self.shortened, self.without_media, self.micro);
-        let without_origin = self.without_origin;
-        let rest = rest.map(move |(at, message)| {
+        let (without_origin, without_rounds) = (self.without_origin, self.without_rounds);
+        let rest = rest.filter_map(move |(at, message)| {
+            let said = without_calls(message, at < without_rounds)?;
+            let message = said.as_ref();
             let shown = as_shown(message, at < pruned, micro.filter(|_| at < shortened), at < bare);
             let is_bare = at < without_origin && shown.origin.is_some();
-            if is_bare { shown.with(|message| message.origin = None) } else { shown }
+            Some(if is_bare { shown.with(|message| message.origin = None) } else { shown })
         });
         let carried = self.carried.map(summary::carried);
         carried.into_iter().chain(summary).chain(newest).chain(rest)
@@ -84,7 +90,10 @@ impl<'a> Shown<'a> {
     }
 
     fn with(&self, place: usize, pruned: bool, cut: bool, bare: bool) -> Message {
-        as_shown(&self.messages[place], pruned, self.micro.filter(|_| cut), bare)
+        match without_calls(&self.messages[place], place < self.without_rounds) {
+            Some(message) => as_shown(&message, pruned, self.micro.filter(|_| cut), bare),
+            None => Message::assistant(""),
+        }
     }
 
     /// Returns the message without its media.
@@ -118,6 +127,20 @@ impl<'a> Shown<'a> {
     pub(super) fn may_begin(&self, place: usize) -> bool {
         let message = &self.messages[place];
         message.role != Role::Tool && !message.synthetic
+    }
+}
+
+/// Returns a message without its tool calls, if it `is_without` them; `None` if nothing is left.
+fn without_calls(message: &Message, is_without: bool) -> Option<Cow<'_, Message>> {
+    let calls = !message.tool_calls.is_empty();
+    match message.role {
+        _ if !is_without => Some(Cow::Borrowed(message)),
+        Role::Tool => None,
+        Role::Assistant if calls && message.content.trim().is_empty() => None,
+        Role::Assistant if calls => {
+            Some(Cow::Owned(message.clone().with(|message| message.tool_calls.clear())))
+        }
+        _ => Some(Cow::Borrowed(message)),
     }
 }
 

@@ -14,15 +14,20 @@ use superstep_llm::{
     wire::ReadsTextCalls,
 };
 
-use super::{knowledge::Knowledge, models::Models, replay_tools::ReplayTools, sub_agent::SubAgent};
+use super::{
+    knowledge::Knowledge, models::Models, replay_tools::ReplayTools, sub_agent::SubAgent, transfer::Transfer,
+};
 use crate::{
-    ReactConfig,
+    AgentState, ReactConfig,
     approval::{Approvals, Trust},
+    config::prompts,
     deps::{MemoryTrigger, TurnHistory},
+    guards::chain::Guards,
     hooks::{
         Hooks, Steps,
         tool_check::{OnToolCheck, OnToolError},
     },
+    state::HandoffView,
 };
 
 /// The dependencies of the nodes. Cheap to clone.
@@ -58,6 +63,8 @@ pub struct AgentDeps {
     pub hooks: Hooks,
     /// The check of each call, after its pre hooks; `None` allows all.
     pub check: Option<OnToolCheck>,
+    /// The guards of the input, the output and the tool calls.
+    pub guards: Guards,
     /// The program's own implementation of the steps, if any.
     pub steps: Option<Arc<dyn Steps>>,
     /// The receiver of tool failures, if any.
@@ -66,8 +73,86 @@ pub struct AgentDeps {
     pub counter: Arc<dyn TokenCounter>,
     /// The tools that are agents themselves, by name.
     pub sub_agents: Arc<BTreeMap<String, SubAgent>>,
+    /// The agents that can have the conversation beside this one.
+    pub group: Group,
     /// The configuration.
     pub config: Arc<ReactConfig>,
+}
+
+/// The agents that can have one conversation, as one of them knows them; see [`Handoff`].
+#[derive(Clone, Debug, Default)]
+pub struct Group {
+    /// The agents to which this one can transfer the conversation.
+    pub(crate) handoffs: Arc<[Handoff]>,
+    /// The agents to which the tools of these names transfer it; empty for the first one.
+    pub(crate) transfers: Arc<BTreeMap<String, Arc<str>>>,
+    /// The name under which the conversation is transferred to this agent; empty for the first one.
+    pub(crate) member: Arc<str>,
+    /// The part of the conversation that this agent reads after a transfer.
+    pub(crate) view: HandoffView,
+    /// All agents that can have the conversation, except the first one, which alone has them here.
+    pub(crate) members: Arc<BTreeMap<String, AgentDeps>>,
+}
+
+/// An agent to which another one can transfer the conversation.
+///
+/// The other agent is offered the tool `transfer_to_` and the name. A call of it ends the round, and the agent answers the user from then on,
+/// also in later turns, until the conversation is transferred again. It has its own model, prompt, tools, rules, grants and
+/// hooks; messages, budget, step limit and cancellation are those of the turn. A [sub-agent](SubAgent) is called and
+/// returns instead.
+///
+/// An agent must exist before it can be one of a handoff, so handoffs form a tree; [`back`](Self::back) is the way up.
+///
+/// ```
+/// # use superstep_agent::{Agent, deps::Handoff};
+/// # fn example(model: std::sync::Arc<dyn superstep_llm::ChatModel>) -> Result<(), superstep_agent::AgentError> {
+/// let billing = Agent::builder(model.clone()).system_prompt("You answer questions about invoices.").build()?;
+/// let desk = Agent::builder(model)
+///     .system_prompt("You find out what the user needs.")
+///     .handoff(Handoff::new("billing", "when it is about an invoice", &billing).back("when it is about something else"))
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Handoff {
+    pub(crate) name: String,
+    pub(crate) when: String,
+    /// The dependencies of the agent; `None` if it was made of a custom graph.
+    pub(crate) deps: Option<AgentDeps>,
+    pub(crate) view: HandoffView,
+    pub(crate) back: Option<String>,
+}
+
+impl Handoff {
+    /// Sets the part of the conversation that the agent reads. Defaults to all of it.
+    #[must_use]
+    pub fn view(self, view: HandoffView) -> Self {
+        Self { view, ..self }
+    }
+
+    /// Offers the agent the tool `transfer_back`, to the agent that has this handoff; `when` is for the model.
+    #[must_use]
+    pub fn back(self, when: impl Into<String>) -> Self {
+        Self { back: Some(when.into()), ..self }
+    }
+
+    /// Returns the tool that transfers the conversation to the agent.
+    pub(crate) fn tool(&self) -> Transfer {
+        let description = prompts::transfer(&self.name, &self.when);
+        Transfer::new(format!("transfer_to_{}", self.name), description, &self.name)
+    }
+}
+
+impl fmt::Debug for Handoff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handoff")
+            .field("name", &self.name)
+            .field("when", &self.when)
+            .field("view", &self.view)
+            .field("back", &self.back)
+            .finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for AgentDeps {
@@ -110,12 +195,25 @@ impl AgentDeps {
             snapshots: None,
             hooks,
             check: None,
+            guards: Guards::default(),
             steps: None,
             on_tool_error: None,
             counter,
             sub_agents: Arc::default(),
+            group: Group::default(),
             config,
         }
+    }
+
+    /// Returns the dependencies of the agent that has the conversation.
+    pub(crate) fn active(&self, state: &AgentState) -> &Self {
+        self.group.members.get(&state.active).unwrap_or(self)
+    }
+
+    /// Returns the name of a node of this agent.
+    pub(crate) fn node(&self, name: &str) -> String {
+        let member = &self.group.member;
+        if member.is_empty() { name.to_owned() } else { format!("{name}_{member}") }
     }
 
     /// Returns whether retrieval is configured and has a source.

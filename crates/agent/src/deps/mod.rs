@@ -11,12 +11,14 @@ pub(crate) mod models;
 pub(crate) mod replay_tools;
 pub(crate) mod sub_agent;
 pub(crate) mod tool_sources;
+pub(crate) mod transfer;
 
 pub use self::{
-    agent_deps::AgentDeps,
+    agent_deps::{AgentDeps, Group, Handoff},
     history::{HistoryFuture, TurnHistory, TurnRecord},
     knowledge::{Knowledge, Passage},
     memory::{LongTermMemory, MEMORY_PHRASES, MemoryEntry, MemoryError, MemoryFuture, MemoryTrigger},
     models::Models,
     sub_agent::SubAgent,
 };
+pub use crate::state::HandoffView;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use superstep_graph::{Cx, Event, State, checkpoint::SubgraphPath, stream::CustomEvent};
 use superstep_llm::{calls::ToolQuestion, snapshots::FileChanges};
 
-use crate::state::{BudgetLimit, Part, ToolStatus};
+use crate::state::{BudgetLimit, Part, ToolStatus, guarding::GuardAt};
 
 /// An event of the agent.
 ///
@@ -28,12 +28,12 @@ use crate::state::{BudgetLimit, Part, ToolStatus};
 #[serde(tag = "event", content = "data", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum AgentEvent {
-    /// A visit of the node `agent` begins. A visit that stops the turn calls no model.
+    /// A visit of the node `agent` begins, or the node `verdict` emits an answer that was held back. A visit that stops the turn calls no model.
     NodeStart {
         /// The node.
         node: String,
     },
-    /// A visit of the node `agent` ends.
+    /// A visit of the node `agent` ends, or the answer that was held back is complete.
     NodeEnd {
         /// The node.
         node: String,
@@ -192,6 +192,27 @@ pub enum AgentEvent {
         /// The number of repetitions.
         n: usize,
     },
+    /// The conversation is transferred to another agent.
+    Handoff {
+        /// The agent that had it; empty for the first one.
+        from: String,
+        /// The agent that has it now; empty for the first one.
+        to: String,
+        /// The reason that the model gave.
+        reason: String,
+    },
+    /// A guard blocks the turn or replaces a text.
+    Guardrail {
+        /// The name of the guard.
+        guard: String,
+        /// The place of the text.
+        at: GuardAt,
+        /// `block` or `rewrite`.
+        action: String,
+        /// The error of a guard that failed; otherwise empty.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        reason: String,
+    },
     /// A large share of a budget is spent.
     BudgetWarning {
         /// The limit.
@@ -335,6 +356,8 @@ impl AgentEvent {
             Self::Compacted { .. } => "compacted",
             Self::CompactionPaused {} => "compaction_paused",
             Self::Loop { .. } => "loop",
+            Self::Handoff { .. } => "handoff",
+            Self::Guardrail { .. } => "guardrail",
             Self::BudgetWarning { .. } => "budget_warning",
             Self::ToolRepaired { .. } => "tool_repaired",
             Self::ArgsRepaired { .. } => "args_repaired",

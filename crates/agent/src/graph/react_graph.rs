@@ -1,6 +1,6 @@
-//! The agent graph: its five nodes and their edges.
+//! The nodes of the agent graph, and the route after a model call.
 
-use superstep_graph::{END, NodeRef, Route, START, StateGraph};
+use superstep_graph::{NodeRef, Route, StateGraph};
 use superstep_llm::Role;
 
 use crate::{
@@ -98,19 +98,27 @@ pub fn add_memory_trigger<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDe
 /// unavailable, or whose hook failed, is a [failed end](StateGraph::failed_end), from which a retry calls the model again.
 #[track_caller]
 pub fn add_agent<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
-    let node = add_node(graph, "agent", (deps.clone(), SystemMessage::default()), agent);
-    graph.failed_end(node, |state: &S| unanswered(state.agent()));
+    let node = add_node(graph, &deps.node("agent"), (deps.clone(), SystemMessage::default()), agent);
+    let (member, members) = (deps.group.member.clone(), deps.group.members.clone());
+    let has_failed = move |state: &AgentState| {
+        // The first agent also has a conversation of an agent that does not exist any more.
+        let is_active =
+            *state.active == *member || (member.is_empty() && !members.contains_key(&state.active));
+        unanswered(state).filter(|_| is_active)
+    };
+    graph.failed_end(node, move |state: &S| has_failed(state.agent()));
     node
 }
 
 /// Adds the node `tools`, which executes the called tools and answers every call.
 #[track_caller]
 pub fn add_tools<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
-    let node = graph.add_node_with("tools", deps.clone(), tools);
+    let node = graph.add_node_with(&deps.node("tools"), deps.clone(), tools);
     for (name, agent) in &*deps.sub_agents {
         graph.calls(node, name, agent.graph());
     }
-    graph.on_discard(node, discarded::<S>);
+    let transfers = deps.group.transfers.clone();
+    graph.on_discard(node, move |state: &S, task| discarded(&transfers, state, task));
     finishes(graph, node)
 }
 
@@ -123,7 +131,7 @@ pub fn add_finalize<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) ->
 /// Adds the node `compact`, which summarizes the part of the conversation that exceeds the context budget.
 #[track_caller]
 pub fn add_compact<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
-    add_node(graph, "compact", deps.clone(), compact)
+    add_node(graph, &deps.node("compact"), deps.clone(), compact)
 }
 
 /// Adds the node `record`, which stores the turn in the history. It comes after `finalize`.
@@ -139,56 +147,9 @@ pub fn add_retrieve<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) ->
     add_node(graph, "retrieve", deps.clone(), retrieve)
 }
 
-// Nothing in a generic `react_graph(deps).compile()` would name the state, and a function has no default for a type.
-/// Returns the agent graph: `init_state → memory_trigger → agent ⇄ tools → finalize`, and the optional nodes
-/// that are configured.
-#[track_caller]
-pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
-    react_graph_as(deps)
-}
-
-/// Returns the same graph on a state with additional channels. It has all edges; for other edges, see
-/// [`ReactNodes`].
-#[track_caller]
-pub fn react_graph_as<S: HasAgent>(deps: AgentDeps) -> StateGraph<S> {
-    let mut graph = StateGraph::new("react");
-    let nodes = ReactNodes::add(&mut graph, &deps);
-    graph.add_edge(START, nodes.init_state);
-    match nodes.retrieve {
-        // Before the message is stored; otherwise it would be retrieved as an earlier one.
-        Some(retrieve) => {
-            graph.add_edge(nodes.init_state, retrieve);
-            graph.add_edge(retrieve, nodes.memory_trigger);
-        }
-        None => graph.add_edge(nodes.init_state, nodes.memory_trigger),
-    }
-    graph.add_edge(nodes.memory_trigger, nodes.agent);
-    graph.add_edge(nodes.tools, nodes.agent);
-    match nodes.compact {
-        Some(compact) => {
-            graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
-            graph.add_edge(compact, nodes.agent);
-        }
-        // A route that cannot be chosen is not drawn.
-        None => graph.add_conditional_edges(
-            nodes.agent,
-            |state: &S| NextUncompacted::from(should_continue(state)),
-            |next| nodes.target(next.into()),
-        ),
-    }
-    match nodes.record {
-        Some(record) => {
-            graph.add_edge(nodes.finalize, record);
-            graph.add_edge(record, END);
-        }
-        None => graph.add_edge(nodes.finalize, END),
-    }
-    graph
-}
-
 /// The routes after a model call in a graph without the node `compact`.
 #[derive(Route, Clone, Copy)]
-enum NextUncompacted {
+pub(super) enum NextUncompacted {
     Tools,
     Agent,
     Finalize,

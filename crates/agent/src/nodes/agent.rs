@@ -2,7 +2,10 @@
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
-use superstep_graph::{Cx, NodeError, State};
+use superstep_graph::{
+    Cx, NodeError, State,
+    state::{Update, reduce},
+};
 use superstep_llm::{Message, ToolRegistry};
 
 use super::{
@@ -29,6 +32,11 @@ pub(crate) async fn agent(
     state: AgentState,
     cx: Cx,
 ) -> Result<AgentStateUpdate, NodeError> {
+    let taken = state.taken_over(&deps.group.member, deps.group.view);
+    let state = match &taken {
+        Some(taken) => reduce(&state, [taken.clone()])?,
+        None => state,
+    };
     let deps = with_skills(deps, &state);
     let own = deps.tools.clone();
     let (deps, offered) = refreshed(deps, &state, &cx).await;
@@ -41,8 +49,12 @@ pub(crate) async fn agent(
             update?
         }
     };
-    Ok(match offered {
+    let update = match offered {
         Some(offered) => update.offered(offered),
+        None => update,
+    };
+    Ok(match taken {
+        Some(taken) => taken.then(update),
         None => update,
     })
 }

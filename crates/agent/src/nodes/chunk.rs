@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use superstep_graph::Cx;
-use superstep_llm::{Delta, Message, Role};
+use superstep_llm::{Delta, Message, MessageData, Role};
 
-use crate::AgentState;
+use crate::{AgentEvent, AgentState, events::emit};
 
 /// Returns the id of the message written in this task: a new one, or that of the continued message.
 pub(super) fn message_id(state: &AgentState, cx: &Cx) -> String {
@@ -18,6 +18,19 @@ pub(super) fn emit_message(cx: &Cx, id: &str, message: Option<&Message>, calls: 
     }
     if let Some(message) = message {
         cx.emit_full_message(id, message);
+    }
+}
+
+/// Emits the text of a response that was held back.
+pub(super) fn emit_text(cx: &Cx, message: &MessageData) {
+    let MessageData { content, reasoning, .. } = message;
+    for (token, reasoning_token) in [(&String::new(), reasoning), (content, &String::new())] {
+        if !token.is_empty() || !reasoning_token.is_empty() {
+            emit(cx, || AgentEvent::LlmToken {
+                token: token.clone(),
+                reasoning_token: reasoning_token.clone(),
+            });
+        }
     }
 }
 

@@ -9,13 +9,14 @@ use crate::{
     config::{AtLimit, Exhausted, prompts},
     context::finish::{Finishing, response},
     deps::AgentDeps,
-    state::{AgentStateUpdate, BudgetLimit, Metadata, StopReason},
+    state::{AgentStateUpdate, BudgetLimit, Metadata, StopReason, guarding::Verdict},
 };
 
 /// Takes the reply from the model's last message in this turn, or from the configuration for other ends, and
 /// makes the metadata.
 pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
     make_sure(&deps, &state, &cx);
+    let deps = deps.active(&state);
     let config = &deps.config;
     let outcome = state.stop_reason.outcome();
     let halt = config.halt.as_ref().filter(|_| outcome == AgentOutcome::Cancelled);
@@ -27,6 +28,9 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
             // Without any step the last message is the user's own.
             let last = state.messages.last().filter(|last| last.role != Role::User);
             last.map(|last| last.content.clone()).unwrap_or_default()
+        }
+        (AgentOutcome::Guarded, _, _) => {
+            blocked(&state).map_or_else(String::new, |(reply, _)| reply.to_owned())
         }
         (AgentOutcome::LlmError, _, _) if config.exhausted == Exhausted::AsContent => {
             state.error.as_ref().map(|error| error.message.clone()).unwrap_or_default()
@@ -47,6 +51,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
         let error = match outcome {
             AgentOutcome::InvalidOutput => Some(state.output_problem.as_str()),
             AgentOutcome::ToolFailed => tool_failure(&state),
+            AgentOutcome::Guarded => blocked(&state).and_then(|(_, failure)| failure),
             _ => state.error.as_ref().map(|error| error.message.as_str()),
         };
         explain(&state.stop_reason, error.or(hook.as_deref()))
@@ -57,6 +62,9 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
     let finished =
         (state.answer.finished && outcome == AgentOutcome::Completed && !is_in_conversation(&state, &reply))
             .then(|| Message::assistant(&reply).with_id(cx.id("reply")).with(|reply| reply.synthetic = true));
+    // The next request has an answer to the message that was blocked, or led to the blocked answer.
+    let guarded = (outcome == AgentOutcome::Guarded)
+        .then(|| Message::assistant(&reply).with_id(cx.id("guarded")).with(|reply| reply.synthetic = true));
     let mut update = AgentState::update().final_reply(reply).metadata(metadata).outcome(outcome);
     if state.output_schema.is_some() {
         update = update.output_schema(None);
@@ -65,7 +73,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
         update = update.compact(false);
     }
     let halt = halt.map(|halt| Message::assistant(halt).with_id(cx.id("halt")));
-    match halt.or(finished) {
+    match halt.or(finished).or(guarded) {
         Some(last) => {
             cx.emit_full_message(&last.id, &last);
             update.messages([last])
@@ -80,6 +88,15 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
 fn is_in_conversation(state: &AgentState, reply: &str) -> bool {
     let called = state.messages.iter().rev().find(|message| message.role == Role::Assistant);
     reply.is_empty() || called.is_some_and(|called| called.content == reply)
+}
+
+/// Returns the reply of the guard that blocked the turn, and the error if it failed.
+fn blocked(state: &AgentState) -> Option<(&str, Option<&str>)> {
+    let guard = state.stop_reason.blocked_by()?;
+    state.verdicts.iter().rev().find_map(|made| match &made.verdict {
+        Verdict::Block { reply } if made.guard == guard => Some((reply.as_str(), made.failure.as_deref())),
+        _ => None,
+    })
 }
 
 /// Returns the result of the failed tool, as the model would have received it.
@@ -122,6 +139,7 @@ fn explain(stop_reason: &StopReason, error: Option<&str>) -> String {
         AgentOutcome::ToolFailed => "a tool failed",
         AgentOutcome::Empty => "the model gave empty answers only",
         AgentOutcome::InvalidOutput => "no reply matches the schema",
+        AgentOutcome::Guarded => "a guardrail blocked the turn",
         AgentOutcome::Denied => "a tool call was denied",
         AgentOutcome::Length => "the output limit cut every answer off",
         AgentOutcome::Refused => "the model refused to answer",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use superstep_graph::{Cx, NodeError, State, error::chain};
+use superstep_llm::{Message, Role};
 
 use super::{
     budget::of_turn,
@@ -15,7 +16,7 @@ use crate::{
     config::{Breaker, pins},
     context::finish::problem,
     deps::{AgentDeps, folder},
-    state::{AgentStateUpdate, ContextView, LastAnswer, Metadata, StopReason},
+    state::{AgentStateUpdate, ContextView, Guarding, LastAnswer, Metadata, StopReason},
 };
 
 /// Resets the channels of one turn; the conversation stays, with the messages that were sent during the last turn and that no
@@ -62,12 +63,17 @@ pub(crate) async fn init_state(
     if !earlier.is_empty() {
         update = update.messages(before_input(&state, earlier));
     }
-    let config = of_turn(deps.config, &state);
+    let config = of_turn(deps.config.clone(), &state);
     if state.output.is_some() || !state.output_problem.is_empty() {
         update = update.output(None).output_problem("");
     }
     if !state.estimated_cost.is_empty() {
         update = update.estimated_cost(BTreeMap::new());
+    }
+    if deps.guards.are_nodes() {
+        update = update.guarding(Guarding { after: last_answer(&state), draft: None }).clear_verdicts();
+    } else if state.guarding != Guarding::default() {
+        update = update.guarding(Guarding::default()).clear_verdicts();
     }
     let context = view_for_turn(&state, &config.context.breaker);
     if context != state.context {
@@ -96,6 +102,13 @@ pub(crate) async fn init_state(
         .metadata(Metadata::default()))
 }
 
+/// Returns the id of the last response or result. No guard has checked the messages of the user behind it.
+fn last_answer(state: &AgentState) -> String {
+    let is_answer = |message: &&Message| matches!(message.role, Role::Assistant | Role::Tool);
+    let last = state.messages.iter().rev().find(is_answer);
+    last.map(|message| message.id.clone()).unwrap_or_default()
+}
+
 /// The input's schema is not valid.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid schema in `output_schema`: it {0}; begin the turn again with another one, or without")]
@@ -111,9 +124,16 @@ struct NoFolder(String);
 fn view_for_turn(state: &AgentState, breaker: &Breaker) -> ContextView {
     let view = &state.context;
     let is_gone = |id: &String| !id.is_empty() && state.messages.position(id).is_none();
-    if [&view.start, &view.bare_until, &view.shortened, &view.pruned, &view.without_media]
-        .into_iter()
-        .any(is_gone)
+    if [
+        &view.start,
+        &view.bare_until,
+        &view.shortened,
+        &view.pruned,
+        &view.without_media,
+        &view.without_rounds,
+    ]
+    .into_iter()
+    .any(is_gone)
     {
         return ContextView::default();
     }

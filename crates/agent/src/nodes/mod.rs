@@ -10,6 +10,7 @@ pub(crate) mod chunk;
 pub(crate) mod compact;
 pub(crate) mod finalize;
 pub(crate) mod fit_request;
+pub(crate) mod guards;
 pub(crate) mod init_state;
 mod instructions;
 pub(crate) mod loops;

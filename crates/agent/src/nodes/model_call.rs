@@ -25,11 +25,13 @@ pub(super) struct ModelCall {
     pub(super) attempts: Attempts,
     /// The provider refused the reasoning of earlier answers.
     pub(super) is_bare: bool,
+    /// The response is not streamed.
+    is_held: bool,
 }
 
 impl ModelCall {
-    pub(super) fn new(message: String) -> Self {
-        Self { message, ..Self::default() }
+    pub(super) fn new(message: String, is_held: bool) -> Self {
+        Self { message, is_held, ..Self::default() }
     }
 
     /// Calls the models, starting with the one that replied last in this turn.
@@ -52,12 +54,14 @@ impl ModelCall {
         };
         while let Some(delta) = stream.next().await {
             let delta = delta?;
-            if let Some(chunk) = Chunk::of(&delta) {
+            let is_held = self.is_held;
+            if let Some(chunk) = Chunk::of(&delta).filter(|_| !is_held) {
                 cx.emit_message(&self.message, chunk);
             }
             self.waits = None;
             self.attempts.push(&delta, cx);
             match &delta {
+                Delta::Text(_) | Delta::Reasoning(_) if is_held => {}
                 Delta::Text(token) => {
                     emit(cx, || AgentEvent::LlmToken {
                         token: token.clone(),
@@ -91,12 +95,14 @@ impl ModelCall {
                 | Delta::Finish(_) => {}
             }
             self.streamed = match delta {
-                Delta::Text(_) | Delta::Reasoning(_) => true,
+                Delta::Text(_) | Delta::Reasoning(_) => !is_held,
                 Delta::AttemptDiscarded { .. } => false,
                 _ => self.streamed,
             };
             self.answer.push(&delta);
-            progress.emit(&delta, &self.answer, &self.message, cx);
+            if !is_held {
+                progress.emit(&delta, &self.answer, &self.message, cx);
+            }
             // A stream that is always ready must not starve the receivers of events.
             consume_budget().await;
         }

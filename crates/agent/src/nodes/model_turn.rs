@@ -4,14 +4,15 @@ use std::{collections::BTreeMap, time::Duration};
 
 use superstep_graph::{Cx, State, checkpoint::CheckpointError, replay::ComparedTask};
 use superstep_llm::{
-    ChatModel, FinishReason, Message, Request, Response, ToolRegistry, Usage, models::NanoDollars,
+    ChatModel, FinishReason, Message, Request, Response, Role, ToolCall, ToolRegistry, Usage,
+    models::NanoDollars,
 };
 
 use super::{
-    accept_response::{self, BreakOff},
+    accept_response::{self, Accepted, BreakOff},
     attempts::{with_costs, with_usage},
     budget::{expired, time_left, warned},
-    chunk::{emit_message, message_id},
+    chunk::{emit_message, emit_text, message_id},
     fit_request::RequestSpace,
     memory_trigger,
     model_call::ModelCall,
@@ -26,12 +27,13 @@ use super::{
 use crate::{
     AgentEvent, AgentOutcome, AgentState,
     config::limit::MAX_STEERED,
-    context::finish::Finishing,
+    context::finish::{Finishing, meant},
     deps::AgentDeps,
     events::emit,
+    guards::GuardAt,
     state::{
-        AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer, ModelCost, RequestFrame, StopReason,
-        TurnCost, cost::cost_of, spent::Spent,
+        AgentStateUpdate, BudgetLimit, Draft, Guarding, HookFailure, LastAnswer, ModelCost, RequestFrame,
+        StopReason, TurnCost, cost::cost_of, spent::Spent,
     },
     trace,
 };
@@ -207,7 +209,7 @@ impl PlannedCall<'_> {
         let has_post = deps.hooks.reasoning.has_post();
         let read_again = has_post.then(|| sent.clone());
         let message = message_id(state, cx);
-        let mut model_call = ModelCall::new(message.clone());
+        let mut model_call = ModelCall::new(message.clone(), deps.guards.hold());
         let mut progress = Progress::new(deps, state, self.next.tools);
         let mut out_of_time = false;
         let (left, patience) = self.patience();
@@ -225,12 +227,13 @@ impl PlannedCall<'_> {
         let (ended, is_warned) = warned((&deps.config.budget, left), state, cx, asked).await;
         let requests = model_call.sent();
         let mut streamed = model_call.streamed || progress.has_emitted();
-        // Text that the hooks have not processed is not stored: it would contain what a hook removes, such as a secret, and be sent with
-        // every later request.
+        // Text that the hooks or guards have not processed is not stored: it would contain what they remove, such as a secret, and be sent
+        // with every later request.
+        let is_checked = has_post || deps.guards.are_nodes();
         let partial = |model_call: &ModelCall| {
-            if has_post { Message::assistant("") } else { model_call.answer.partial() }
+            if is_checked { Message::assistant("") } else { model_call.answer.partial() }
         };
-        let mut withheld = has_post.then(|| model_call.answer.partial());
+        let mut withheld = is_checked.then(|| model_call.answer.partial());
         let ended = match ended {
             Some(Ok(())) if model_call.answer.is_finished() => {
                 Some(std::mem::take(&mut model_call.answer).finish())
@@ -244,7 +247,7 @@ impl PlannedCall<'_> {
             Some(Ok(response)) => {
                 let calls = response.message.tool_calls.len();
                 let about = (&*message, requests);
-                withheld = has_post.then(|| response.message.clone());
+                withheld = is_checked.then(|| response.message.clone());
                 match reasoning_hooks::after(deps, read_again.as_ref(), response, about, &mut streamed, cx)
                     .await
                 {
@@ -315,7 +318,10 @@ impl PlannedCall<'_> {
             emit(cx, || AgentEvent::BudgetWarning { budget, percent });
         }
         let mut accepted = accept_response::accept(&deps.config, &state, response, &self.next, &spent, cx);
-        emit_message(cx, &message, accepted.message.as_ref(), calls, accepted.repeats);
+        let waits = self.waits(&accepted);
+        if !waits {
+            self.emit_accepted(&message, &accepted, calls);
+        }
         if any && (accepted.message.is_none() || accepted.repeats) {
             emit(cx, || AgentEvent::AttemptDiscarded { attempt: requests });
         }
@@ -340,8 +346,70 @@ impl PlannedCall<'_> {
         if accepted.message.is_some() && !state.hints.is_empty() {
             update = update.clear_hints();
         }
-        let messages = accepted.message.into_iter().chain(accepted.reminder).collect();
-        Ok(self.extend_conversation(update, messages, accepted.answer.cut_off))
+        let messages: Vec<_> = accepted.message.into_iter().chain(accepted.reminder).collect();
+        let cut_off = accepted.answer.cut_off;
+        if !waits {
+            return Ok(self.extend_conversation(update, messages, cut_off));
+        }
+        let text = messages.first().and_then(|answer| self.answer_text(answer, accepted.answer.continuing));
+        let rest = serde_json::to_value(&update).expect("an update has a JSON form");
+        let (had_tools, streamed) = (self.next.tools, !deps.guards.hold());
+        Ok(self.store(Draft { messages, text, cut_off, had_tools, streamed, calls, rest }))
+    }
+
+    /// Returns whether a response waits for guards: of the input, or of the output, if it is an answer.
+    fn waits(&self, accepted: &Accepted) -> bool {
+        let Self { deps, state, new, .. } = self;
+        let Some(message) = &accepted.message else { return false };
+        let has = |at| deps.guards.at(at).next().is_some();
+        let is_new = |message: &Message| message.role == Role::User && !message.synthetic;
+        let has_new_input = || has(GuardAt::Input) && new.iter().any(is_new);
+        deps.guards.are_due(state)
+            || has_new_input()
+            || (has(GuardAt::Output) && self.answer_text(message, accepted.answer.continuing).is_some())
+    }
+
+    /// Returns the text of an answer: a text without calls, or the arguments of a call of the finish tool.
+    fn answer_text(&self, message: &Message, is_begun: bool) -> Option<String> {
+        let config = &self.deps.config;
+        let finish = Finishing::of(config, self.state).tool().map(|tool| tool.name);
+        let is_finish = |call: &&ToolCall| finish.as_deref() == Some(meant(config, &call.name));
+        match message.tool_calls.iter().find(is_finish) {
+            Some(call) => Some(call.arguments.clone()),
+            None if is_begun || !message.tool_calls.is_empty() => None,
+            None => Some(message.content.clone()),
+        }
+    }
+
+    /// Emits a response that becomes a part of the conversation, with its text if that was held back. The beginning of an answer stays
+    /// held back.
+    fn emit_accepted(&self, id: &str, accepted: &Accepted, calls: usize) {
+        let is_held = self.deps.guards.hold();
+        match &accepted.message {
+            Some(_) if is_held && accepted.answer.continuing => {}
+            Some(message) if is_held => {
+                emit_text(self.cx, message);
+                emit_message(self.cx, id, Some(message), 0, false);
+            }
+            message => emit_message(self.cx, id, message.as_ref(), calls, accepted.repeats),
+        }
+    }
+
+    /// Stores a response until the guards have decided. The request's new messages join the conversation.
+    fn store(&mut self, draft: Draft) -> AgentStateUpdate {
+        let guarding = Guarding { draft: Some(draft), ..self.state.guarding.clone() };
+        let update = self.read_steering(AgentState::update().guarding(guarding));
+        let new = std::mem::take(&mut self.new);
+        if new.is_empty() { update } else { update.messages(new) }
+    }
+
+    /// Marks the steering messages of the request as read.
+    fn read_steering(&self, update: AgentStateUpdate) -> AgentStateUpdate {
+        if self.steered <= self.state.steered {
+            return update;
+        }
+        memory_trigger::steered(self.deps, self.state, &self.new, self.cx);
+        update.steered(self.steered)
     }
 
     /// Handles a failed response, or the stored part of one.
@@ -385,10 +453,7 @@ impl PlannedCall<'_> {
         if answer.is_empty() {
             return update;
         }
-        if self.steered > self.state.steered {
-            update = update.steered(self.steered);
-            memory_trigger::steered(self.deps, self.state, &self.new, self.cx);
-        }
+        update = self.read_steering(update);
         if self.deps.config.parts {
             let parts = answer.iter().flat_map(|message| parts::of_message(message, cut_off, self.cx));
             update = update.parts(

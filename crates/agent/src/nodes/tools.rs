@@ -13,7 +13,7 @@ mod schedule;
 mod snapshots;
 mod tool_updates;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 use superstep_graph::{
@@ -40,11 +40,12 @@ use super::{
     steering_input::is_waiting,
 };
 use crate::{
-    AgentOutcome, AgentState, HasAgent,
+    AgentEvent, AgentOutcome, AgentState, HasAgent,
     config::{PermissionRule, ResultOrder, ToolErrors, prompts},
     context::finish::{Finishing, settle},
     deps::{AgentDeps, folder::in_folder_of},
-    state::{AgentStateUpdate, LastAnswer, has_agent::timers},
+    events::emit,
+    state::{AgentStateUpdate, LastAnswer, ToolCallRecord, has_agent::timers},
 };
 
 // A round is one task, because it has rules that a single call cannot follow: which calls are approved together, which tools run
@@ -92,6 +93,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let executed = answers.iter().filter(|answer| answer.done.executed).map(|answer| answer.name.clone());
     let permitted: Vec<_> = answers.iter().filter_map(|answer| answer.done.rule.clone()).collect();
     let results = answers.iter().map(|answer| answer.done.compared());
+    let transferred = transferred(&round, &answers, &records);
     let mut update = AgentState::update()
         .current_step(state.current_step + u32::from(state.answer.refused.is_none()))
         .tools_used(executed.collect::<Vec<_>>())
@@ -99,6 +101,9 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         .tool_call_history(records)
         .messages(messages);
     update = granting(state, permitted, update);
+    if let Some(to) = transferred {
+        update = update.active(to);
+    }
     if is_warned {
         update = update.answer(LastAnswer { budget_warned: true, ..state.answer });
     }
@@ -125,6 +130,20 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let written = written(&*outer, &answers)?;
     let update = ended(&round, &answers, stop, update).await?;
     Ok(written.then(S::agent_update(update)))
+}
+
+/// Returns the agent to which a call has transferred the conversation.
+fn transferred(round: &Round, answers: &[Answer], records: &[ToolCallRecord]) -> Option<String> {
+    let done = answers.iter().filter(|answer| answer.done.executed && answer.done.returned);
+    let (position, to) = done
+        .filter_map(|answer| Some((answer.position, round.deps.group.transfers.get(&answer.name)?)))
+        .next()?;
+    emit(&round.cx, || AgentEvent::Handoff {
+        from: round.deps.group.member.to_string(),
+        to: to.to_string(),
+        reason: records[position].args["reason"].as_str().unwrap_or_default().to_owned(),
+    });
+    Some(to.to_string())
 }
 
 /// Returns the results as messages: in call order, or in the order in which they were `returned`.
@@ -218,7 +237,11 @@ fn granting(state: &AgentState, rules: Vec<PermissionRule>, update: AgentStateUp
 /// Returns the update of an unfinished round: stored results, updates and permanent grants are retained; all
 /// other calls are answered as interrupted, in doubt if they had begun, or unanswered if their tools had questions. The next turn
 /// begins with the comparison of the files that the round may have changed.
-pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Update {
+pub(crate) fn discarded<S: HasAgent>(
+    transfers: &BTreeMap<String, Arc<str>>,
+    outer: &S,
+    task: &Discarded<'_>,
+) -> S::Update {
     let state = outer.agent();
     let Some(message) = state.messages.last().filter(|last| last.role == Role::Assistant) else {
         return S::update();
@@ -235,10 +258,13 @@ pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Upda
     };
     let mut written = S::update();
     let (mut messages, mut ended, mut permissions) = (Vec::new(), Vec::new(), Vec::new());
-    let mut has_run = false;
+    let (mut has_run, mut active) = (false, None);
     for (position, call) in message.tool_calls.iter().enumerate() {
         let done = done(position);
         has_run |= done.executed;
+        if done.executed && done.returned && active.is_none() {
+            active = transfers.get(&call.name);
+        }
         // Updates for another state type are lost.
         if let Some(update) = done.update.as_ref().and_then(|update| tool_updates::read(outer, update).ok()) {
             written = written.then(update);
@@ -254,6 +280,9 @@ pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Upda
     }
     let mut update = AgentState::update().messages(messages);
     update = granting(state, permissions, update);
+    if let Some(to) = active {
+        update = update.active(&**to);
+    }
     if !ended.is_empty() {
         update = update.parts(ended);
     }

@@ -8,11 +8,13 @@ use superstep_graph::{
     Log, State, ThreadId,
     state::{ById, IdOf, Merge, Merges},
 };
-use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage, snapshots::FileChanges};
+use superstep_llm::{Message, ModelErrorKind, Role, ToolCall, Usage, snapshots::FileChanges};
 
 use super::{
     cost::{ModelCost, TurnCost, cost_of},
+    guarding::{GuardVerdict, Guarding},
     guidance::Guidance,
+    handoffs::{HandoffView, Handoffs, Parked},
     hook_failure::HookFailure,
     outcome::{AgentOutcome, StopReason},
     parts::Parts,
@@ -47,8 +49,8 @@ pub type Pins = ById<Pin>;
 
 /// The state of the agent graph.
 ///
-/// `messages`, `pins`, `guidance`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `frame`, `permissions` and
-/// `permitted_in` last as long as the thread, `hints` until they are sent, `compact` until the summary, `user_id` and
+/// `messages`, `pins`, `guidance`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `frame`, `permissions`,
+/// `permitted_in`, `active` and `handoffs` last as long as the thread, `hints` until they are sent, `compact` until the summary, `user_id` and
 /// `cwd` until another input writes them. Every other channel belongs to one turn and is reset at the next one.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 pub struct AgentState {
@@ -136,6 +138,15 @@ pub struct AgentState {
     /// The parts of the last request around the conversation: the model, the system prompt, the tools and the schema, as recorded
     /// when they changed.
     pub frame: RequestFrame,
+    /// The agent that has the conversation; empty for the first one, see [`Handoff`](crate::deps::Handoff).
+    pub active: String,
+    /// The views and grants of the agents that have had it.
+    pub handoffs: Handoffs,
+    /// The progress of the guards in this turn; see [`guards`](crate::guards).
+    pub guarding: Guarding,
+    /// The verdicts of guards in this turn.
+    #[channel(append)]
+    pub verdicts: Log<GuardVerdict>,
     /// The turn ends now.
     pub stop: bool,
     /// The reason why the turn ended before the model was done.
@@ -308,6 +319,55 @@ impl AgentState {
         self.messages.last().filter(|_| self.answer.continuing)
     }
 
+    /// Returns the messages of the user in this turn, in order.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = &Message> {
+        let since = self.messages.position(&self.guarding.after).map_or(0, |after| after + 1);
+        let of_user = |message: &&Message| message.role == Role::User && !message.synthetic;
+        self.messages.iter().skip(since).filter(of_user)
+    }
+
+    /// Returns the verdict of a guard on a text of a message, if there is one.
+    pub(crate) fn verdict(&self, guard: &str, message: &str, text: &str) -> Option<&GuardVerdict> {
+        let text = hash_of(text);
+        let is_it =
+            |made: &&GuardVerdict| made.guard == guard && made.message == message && made.text == text;
+        self.verdicts.iter().find(is_it)
+    }
+
+    /// Returns the update with which an agent takes over: its own view and grants replace those of the agent before it. `None` if it has
+    /// the conversation already.
+    pub(crate) fn taken_over(&self, agent: &str, shows: HandoffView) -> Option<AgentStateUpdate> {
+        if self.handoffs.current == agent {
+            return None;
+        }
+        let mut handoffs = self.handoffs.clone();
+        let before = std::mem::replace(&mut handoffs.current, agent.to_owned());
+        let parked = Parked {
+            context: self.context.clone(),
+            permissions: self.permissions.iter().cloned().collect(),
+            permitted_in: self.permitted_in.clone(),
+        };
+        handoffs.others.insert(before, parked);
+        let earlier = handoffs.others.remove(agent);
+        let is_first = earlier.is_none();
+        let mut own =
+            earlier.unwrap_or_else(|| Parked { context: self.context.clone(), ..Parked::default() });
+        let newest = self.messages.last().map(|last| last.id.clone()).unwrap_or_default();
+        // What fitted or did not fit another model.
+        own.context = ContextView { settled: String::new(), full: None, refused: None, ..own.context };
+        if is_first && shows == HandoffView::NoToolRounds {
+            own.context.without_rounds = newest;
+        }
+        let update = Self::update()
+            .handoffs(handoffs)
+            .context(own.context)
+            .request_size(RequestSize::default())
+            .set_permissions(own.permissions)
+            .permitted_in(own.permitted_in)
+            .model("");
+        Some(if is_first && shows == HandoffView::Summary { update.compact(true) } else { update })
+    }
+
     /// Returns the summary of the turn so far; [`metadata`](Self::metadata) has it at the end.
     pub fn summary(&self) -> Metadata {
         Metadata {
@@ -343,4 +403,36 @@ pub struct ModelFailure {
     /// The end of that wait in UTC milliseconds, by the clock of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at_ms: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Permit;
+    use superstep_graph::state::reduce;
+
+    fn take(state: &AgentState, agent: &str, shows: HandoffView) -> AgentState {
+        reduce(state, [state.taken_over(agent, shows).unwrap()]).unwrap()
+    }
+
+    #[test]
+    fn an_agent_finds_its_own_view_and_grants_again() {
+        let grant = PermissionRule::new("shell", Permit::Allow);
+        let view = ContextView { summary: Some("so far".into()), ..ContextView::default() };
+        let state = AgentState { context: view.clone(), ..AgentState::default() };
+        let state = reduce(&state, [AgentState::update().permissions([grant.clone()])]).unwrap();
+        let there = take(&state, "billing", HandoffView::All);
+        assert_eq!((there.permissions.len(), &there.context), (0, &view));
+        assert!(there.taken_over("billing", HandoffView::All).is_none());
+        let back = take(&there, "", HandoffView::NoToolRounds);
+        assert_eq!((back.permissions[0].clone(), &back.context), (grant, &view));
+    }
+
+    #[test]
+    fn the_view_of_the_first_time_leaves_tool_rounds_out_or_requests_a_summary() {
+        let said = AgentState::update().messages([Message::user("hi").with_id("m1")]);
+        let state = reduce(&AgentState::default(), [said]).unwrap();
+        assert_eq!(take(&state, "b", HandoffView::NoToolRounds).context.without_rounds, "m1");
+        assert!(take(&state, "b", HandoffView::Summary).compact);
+    }
 }

@@ -2,10 +2,11 @@
 
 use superstep_graph::checkpoint::text::Redaction;
 
-/// The channels that repeat parts of `messages`: replies, calls, results, a summary, hints.
-const COPIES: [&str; 9] = [
+/// The channels that repeat parts of `messages`: replies, calls, results, a summary, hints, texts that guards check or write.
+const COPIES: [&str; 11] = [
     "context",
     "final_reply",
+    "guarding",
     "hints",
     "ignored_tool_calls",
     "output",
@@ -13,6 +14,7 @@ const COPIES: [&str; 9] = [
     "parts",
     "tool_call_history",
     "tool_result_history",
+    "verdicts",
 ];
 
 /// Returns a redaction without rules in which a rule for channel `messages`, or a part of it, also replaces the channels of

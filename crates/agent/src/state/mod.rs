@@ -5,7 +5,9 @@
 pub(crate) mod agent_state;
 pub(crate) mod conversation;
 pub(crate) mod cost;
+pub(crate) mod guarding;
 pub(crate) mod guidance;
+pub(crate) mod handoffs;
 pub(crate) mod has_agent;
 pub(crate) mod hook_failure;
 pub(crate) mod outcome;
@@ -21,7 +23,9 @@ pub use self::{
     },
     conversation::conversation,
     cost::{ModelCost, TurnCost},
+    guarding::{Draft, GuardVerdict, Guarding},
     guidance::{AddedKind, AddedText, Guidance, GuidanceData},
+    handoffs::{HandoffView, Handoffs, Parked},
     hook_failure::HookFailure,
     outcome::{BudgetLimit, StopReason},
     parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus},

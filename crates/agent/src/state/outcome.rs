@@ -45,6 +45,8 @@ pub enum AgentOutcome {
     /// A tool failed, which ends the turn by configuration.
     #[serde(rename = "tool_error")]
     ToolFailed,
+    /// A guard blocked the input or the answer; see [`guards`](crate::guards).
+    Guarded,
     /// The turn has not ended: calls wait for approval.
     AwaitingApproval,
     /// The turn has not ended: a node of your own waits for an answer.
@@ -58,7 +60,7 @@ pub enum AgentOutcome {
 ///
 /// # JSON
 /// A string, which is a promise: empty for [`Done`](Self::Done), the name of the outcome, `max_steps` for the step limit, or the
-/// name of the limit of the budget. Every other string is [`Custom`](Self::Custom), so that the reason of another program or of
+/// name of the limit of the budget; `guardrail:` and the name of the guard that blocked. Every other string is [`Custom`](Self::Custom), so that the reason of another program or of
 /// a newer version is read and written back as it is.
 ///
 /// ```
@@ -79,7 +81,7 @@ pub enum StopReason {
     Outcome(AgentOutcome),
     /// The budget was used up: this limit was reached.
     Budget(BudgetLimit),
-    /// Another reason: of a node of your own, or of another version.
+    /// Another reason: of a guard, of a node of your own, or of another version.
     Custom(String),
 }
 
@@ -100,6 +102,9 @@ pub enum BudgetLimit {
     #[serde(rename = "budget_cost")]
     Cost,
 }
+
+/// The beginning of the stop reason of a turn that a guard blocked.
+const GUARDRAIL: &str = "guardrail:";
 
 /// The stop reason of a turn that reached the step limit.
 const MAX_STEPS: &str = "max_steps";
@@ -127,6 +132,7 @@ impl AgentOutcome {
             Self::InvalidOutput => "structured_output_invalid",
             Self::Denied => "denied",
             Self::ToolFailed => "tool_error",
+            Self::Guarded => "guarded",
             Self::AwaitingApproval => "awaiting_approval",
             Self::AwaitingAnswer => "awaiting_answer",
             Self::Stopped => "stopped",
@@ -166,15 +172,27 @@ impl StopReason {
 
     /// Returns the outcome of a turn that ended for this reason.
     ///
-    /// For a custom reason it is [`AgentOutcome::Completed`], unless it begins with `budget_` or is an earlier name of an outcome.
+    /// For a custom reason it is [`AgentOutcome::Completed`], unless it begins with `guardrail:` or `budget_`, or is an earlier name of an
+    /// outcome.
     pub fn outcome(&self) -> AgentOutcome {
         match self {
             Self::Done => AgentOutcome::Completed,
             Self::Outcome(outcome) => *outcome,
             Self::Budget(_) => AgentOutcome::Budget,
             Self::Custom(name) if name.starts_with("budget_") => AgentOutcome::Budget,
+            Self::Custom(name) if name.starts_with(GUARDRAIL) => AgentOutcome::Guarded,
             Self::Custom(name) => named(name).unwrap_or(AgentOutcome::Completed),
         }
+    }
+
+    /// Returns the reason of a turn that this guard blocked.
+    pub(crate) fn guardrail(guard: &str) -> Self {
+        Self::Custom(format!("{GUARDRAIL}{guard}"))
+    }
+
+    /// Returns the name of the guard that blocked the turn.
+    pub fn blocked_by(&self) -> Option<&str> {
+        self.as_str().strip_prefix(GUARDRAIL)
     }
 
     /// Returns the name that is stored and shown; empty if the model was done.
@@ -271,6 +289,7 @@ mod tests {
             InvalidOutput,
             Denied,
             ToolFailed,
+            Guarded,
             AwaitingApproval,
         ];
         for outcome in all {
@@ -341,6 +360,8 @@ mod tests {
         assert_eq!(outcome("empty"), AgentOutcome::Empty);
         assert_eq!(outcome("limit"), AgentOutcome::Limit);
         assert_eq!(outcome("budget_lines"), AgentOutcome::Budget);
+        assert_eq!(outcome("guardrail:secrets"), AgentOutcome::Guarded);
+        assert_eq!(StopReason::guardrail("secrets").blocked_by(), Some("secrets"));
         assert!(serde_json::from_str::<StopReason>("7").is_err());
     }
 }

@@ -33,6 +33,9 @@ pub struct ContextView {
     /// The newest message whose images and audio are no longer sent; so are those of all messages before it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub without_media: String,
+    /// The newest message when an agent took over that does not read tool calls and results up to it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub without_rounds: String,
     /// The request must be reduced before the model is called.
     #[serde(skip_serializing_if = "is_false")]
     pub due: bool,

@@ -464,6 +464,12 @@ impl View {
             AgentOutcome::ContentFilter => {
                 self.dim("the provider's content filter withheld the answer, or the rest of it");
             }
+            AgentOutcome::Guarded => {
+                self.dim(&format!(
+                    "a guardrail blocked the turn ({})",
+                    printable(state.stop_reason.as_str())
+                ));
+            }
             other => self.dim(&format!("the turn ended: {}", other.as_str().replace('_', " "))),
         }
     }

@@ -146,6 +146,7 @@ mod tests {
             Empty,
             Refused,
             ContentFilter,
+            Guarded,
             InvalidOutput,
             Denied,
             ToolFailed,

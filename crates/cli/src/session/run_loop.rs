@@ -198,6 +198,10 @@ impl AgentRun {
                     AgentOutcome::ContentFilter => {
                         output.note("the provider's content filter withheld the answer, or the rest of it");
                     }
+                    AgentOutcome::Guarded => {
+                        let reason = printable_line(end.state.stop_reason.as_str());
+                        output.note(&format!("a guardrail blocked the turn ({reason})"));
+                    }
                     _ => {}
                 }
                 output.note(&format!("ask more with: {more} \"...\""));

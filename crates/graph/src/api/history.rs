@@ -19,7 +19,7 @@ impl<S: State> Thread<S> {
         ThreadHistory { thread: self.clone(), range: History::default() }
     }
 
-    /// Returns the newest checkpoint on the branch of the head at which this node alone is pending.
+    /// Returns the newest checkpoint on the branch of the head at which this node is pending, alone or beside others.
     ///
     /// # Errors
     /// [`RunError::NoCheckpointer`], [`RunError::NoThread`], or the error of the checkpointer.

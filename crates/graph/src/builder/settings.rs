@@ -144,7 +144,7 @@ impl<S: State> StateGraph<S> {
     /// Declares which ends are failures: those for whose state `reason` returns a text. A graph may run to its end without
     /// its purpose, as an agent does whose model is unavailable. The attempt of a job then fails with the reason, and the
     /// next one runs `again`, from the last checkpoint at which it was next; [`Thread::retry_failed_end`] does the same
-    /// elsewhere. The last declaration counts.
+    /// elsewhere. A graph may have several such nodes; the last declaration for a node counts, and of several reasons the first one.
     ///
     /// `reason` is a pure function, like a router.
     ///
@@ -187,6 +187,7 @@ impl<S: State> StateGraph<S> {
         reason: impl Fn(&S) -> Option<String> + Send + Sync + 'static,
     ) {
         let declared = self.declared(again.into(), "can be run again after a failed end");
-        self.failed_end = Some((declared, Arc::new(reason)));
+        self.failed_ends.retain(|(earlier, _)| *earlier != declared);
+        self.failed_ends.push((declared, Arc::new(reason)));
     }
 }

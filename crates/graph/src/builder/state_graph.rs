@@ -61,7 +61,7 @@ pub struct StateGraph<S: State> {
     pub(crate) discards: Vec<(usize, OnDiscard<S>)>,
     pub(super) stops: Stops,
     /// The ends that are failures, and the node that a retry runs again.
-    pub(super) failed_end: Option<(usize, FailureReason<S>)>,
+    pub(super) failed_ends: Vec<(usize, FailureReason<S>)>,
     /// The subgraphs, by the position of their declaration.
     pub(super) subgraphs: Vec<(usize, Arc<dyn Subgraph<S>>)>,
 }
@@ -109,7 +109,7 @@ impl<S: State> StateGraph<S> {
             item_types: Vec::new(),
             discards: Vec::new(),
             stops: Stops::default(),
-            failed_end: None,
+            failed_ends: Vec::new(),
             subgraphs: Vec::new(),
         }
     }
@@ -351,6 +351,49 @@ impl<S: State> StateGraph<S> {
         self.routers.push((from, router, targets));
     }
 
+    /// Chooses the nodes after `from` by the state after it, among `targets` that are not known before the program runs, each
+    /// with a label for drawings. [`add_conditional_edges`](Self::add_conditional_edges) is checked by the compiler instead.
+    ///
+    /// `router` returns positions in `targets`. A position that is not among them fails the run like a panic.
+    ///
+    /// ```
+    /// # use superstep_graph::{Cx, END, START, State, StateGraph};
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Mail { language: usize }
+    /// # let languages = ["de", "fr"];
+    /// let mut graph = StateGraph::<Mail>::new("mail");
+    /// let read = graph.add_node("read", async |_: Mail, _: Cx| ());
+    /// let targets = languages.map(|name| (name, graph.add_node(name, async |_: Mail, _: Cx| ())));
+    /// graph.add_conditional_list(read, targets, |mail| vec![mail.language]);
+    /// # graph.add_edge(START, read);
+    /// # for (_, node) in targets { graph.add_edge(node, END); }
+    /// # graph.compile().unwrap();
+    /// ```
+    #[track_caller]
+    pub fn add_conditional_list<N, F>(
+        &mut self,
+        from: impl Into<NodeRef>,
+        targets: impl IntoIterator<Item = (N, NodeRef)>,
+        router: F,
+    ) where
+        N: Into<String>,
+        F: Fn(&S) -> Vec<usize> + Send + Sync + 'static,
+    {
+        let place = Location::caller();
+        let from = self.endpoint(from.into());
+        let (labels, targets): (Vec<N>, Vec<NodeRef>) = targets.into_iter().unzip();
+        let first = self.topology.edges.len();
+        self.topology.routers.push(RouterSpec { edges: first..first + targets.len(), one: false });
+        for (label, to) in labels.into_iter().zip(&targets) {
+            let (to, kind) = (self.endpoint(*to), EdgeKind::Route(label.into()));
+            self.topology.edges.push(Edge { from, to, kind, place });
+        }
+        let router: Router<S> = Arc::new(move |state, targets, chosen| {
+            chosen.extend(router(state).into_iter().map(|position| targets[position]));
+        });
+        self.routers.push((from, router, targets));
+    }
+
     /// Validates the graph and makes it runnable.
     ///
     /// # Errors
@@ -372,10 +415,12 @@ impl<S: State> StateGraph<S> {
         };
         let limits = self.limits(&topology);
         let breakpoints = self.breakpoints(&topology);
-        let failed_end = self.failed_end.take().map(|(declared, reason)| {
+        let failed_ends = std::mem::take(&mut self.failed_ends).into_iter();
+        let failed_ends = failed_ends.map(|(declared, reason)| {
             let again = declared_node(&topology, declared);
             FailedEnd { reason, again }
         });
+        let failed_ends = failed_ends.collect();
         let nodes = self.compiled_nodes(&topology, written);
         let initial = Arc::new(self.initial);
         Ok(CompiledGraph::new(Inner {
@@ -388,7 +433,7 @@ impl<S: State> StateGraph<S> {
             nodes,
             limits,
             breakpoints,
-            failed_end,
+            failed_ends,
             warnings,
         }))
     }

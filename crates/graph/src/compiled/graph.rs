@@ -65,7 +65,7 @@ pub(crate) struct Inner<S: State> {
     pub(crate) limits: Vec<(NodeIndex, usize)>,
     /// The breakpoints of every run.
     pub(crate) breakpoints: superstep_engine::Breakpoints,
-    pub(crate) failed_end: Option<FailedEnd<S>>,
+    pub(crate) failed_ends: Vec<FailedEnd<S>>,
     pub(crate) warnings: Vec<Problem>,
 }
 
@@ -248,7 +248,7 @@ impl<S: State> CompiledGraph<S> {
 
     /// Returns why a thread that ended with this state [failed](crate::StateGraph::failed_end); `None` if it did not.
     pub fn failed_end(&self, state: &S) -> Option<String> {
-        self.inner.failed_end.as_ref().and_then(|failed| (failed.reason)(state))
+        self.inner.failed_ends.iter().find_map(|failed| (failed.reason)(state))
     }
 
     /// Returns the warnings about the graph.

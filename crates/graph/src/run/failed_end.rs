@@ -18,12 +18,14 @@ pub(super) fn retried_node<S: State>(
     config: &RunOptions,
 ) -> Option<NodeName> {
     let is_wanted = config.retry_failed_end && config.checkpoint.is_none() && config.answers.is_empty();
-    let failed = graph.failed_end.as_ref()?;
-    let is_failed = is_wanted && head.meta.control.next.is_empty() && (failed.reason)(&head.state).is_some();
-    is_failed.then(|| graph.topology.name(failed.again).clone())
+    if !is_wanted || !head.meta.control.next.is_empty() {
+        return None;
+    }
+    let failed = graph.failed_ends.iter().find(|failed| (failed.reason)(&head.state).is_some())?;
+    Some(graph.topology.name(failed.again).clone())
 }
 
-/// Finds the newest checkpoint among `from` and its ancestors at which `node` alone is next. Other branches are ignored.
+/// Finds the newest checkpoint among `from` and its ancestors at which `node` is next, alone or beside others. Other branches are ignored.
 pub(crate) async fn last_pending(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,
@@ -38,7 +40,7 @@ pub(crate) async fn last_pending(
         before = Some(oldest.id);
         for meta in page.iter() {
             if wanted == Some(meta.id) {
-                if matches!(&meta.control.next[..], [next] if next == node) {
+                if meta.control.next.contains(node) {
                     return Ok(wanted);
                 }
                 wanted = meta.parent;

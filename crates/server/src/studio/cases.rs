@@ -91,7 +91,8 @@ impl Studio {
         match self.shown(head.graph.as_deref()) {
             None => Ok(()),
             Some(_) => {
-                let detail = "a case has all channels of a thread, of which this server hides some without a key";
+                let detail =
+                    "a case has all channels of a thread, of which this server hides some without a key";
                 Err(ApiError::new(StatusCode::FORBIDDEN, detail))
             }
         }

@@ -17,8 +17,8 @@ use superstep::{
 
 use crate::{
     config::{
-        memory::Memory, misfit::InvalidSetting, profile::Profiles, state_folder::own_folder, switch::Switch,
-        tools,
+        guardrails::Guardrails, memory::Memory, misfit::InvalidSetting, profile::Profiles,
+        state_folder::own_folder, switch::Switch, tools,
     },
     error::SessionError,
 };
@@ -73,6 +73,8 @@ pub struct Configuration {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<bool>,
     #[serde(skip_serializing_if = "is_default")]
+    pub guardrails: Guardrails,
+    #[serde(skip_serializing_if = "is_default")]
     pub db: Database,
     /// The fields of [`ReactConfig`] that replace those of the preset.
     #[serde(flatten)]
@@ -91,7 +93,7 @@ pub enum Mode {
 
 impl Configuration {
     /// The names of its own fields; all others are the agent's.
-    pub(crate) const FIELDS: [&str; 12] = [
+    pub(crate) const FIELDS: [&str; 13] = [
         "preset",
         "mode",
         "models",
@@ -103,6 +105,7 @@ impl Configuration {
         "web",
         "instructions",
         "snapshots",
+        "guardrails",
         "db",
     ];
 
@@ -144,6 +147,8 @@ impl Configuration {
         if let Some(memory) = self.memory.on() {
             memory.check()?;
         }
+        let guards = self.guardrails.guards(std::iter::empty());
+        guards.map_err(|problem| InvalidSetting::at("guardrails.schema", problem))?;
         self.web.check().map_err(|(field, problem)| InvalidSetting::at(&format!("web.{field}"), problem))?;
         match (&self.dream, &self.memory) {
             (Switch::On(_), Switch::Off) => {}

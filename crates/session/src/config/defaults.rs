@@ -7,16 +7,18 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     path::{Path, PathBuf},
 };
 
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 use superstep::mcp::McpConfig;
 
 use crate::{
     config::{
-        configuration::Configuration, confirmed::Confirmed, file, model_table::own_file, notes::Note,
-        profile::Profile, server::is_same_server,
+        configuration::Configuration, confirmed::Confirmed, file, guardrails::Guardrails,
+        model_table::own_file, notes::Note, profile::Profile, server::is_same_server,
     },
     error::SessionError,
 };
@@ -67,14 +69,16 @@ impl Defaults {
         files.extend(DefaultsFile::read(project, Owner::Project)?);
         files.extend(user.map(|user| DefaultsFile::read(user, Owner::User)).transpose()?.flatten());
         let mut settings = Map::new();
-        for file in files.iter().filter(|file| file.is_used).rev() {
-            merge(file.settings()?, &mut settings);
-        }
-        let configuration = Configuration::of_thread(settings.clone(), None).map_err(|wrong| {
+        let unfit = |problem: &dyn Display| {
             SessionError::usage(format!(
-                "`{NAME}` of the folder and of the user do not fit together: {wrong}"
+                "`{NAME}` of the folder and of the user do not fit together: {problem}"
             ))
-        })?;
+        };
+        for file in files.iter().filter(|file| file.is_used).rev() {
+            merge(file.settings()?, &mut settings).map_err(|problem| unfit(&problem))?;
+        }
+        let configuration =
+            Configuration::of_thread(settings.clone(), None).map_err(|wrong| unfit(&wrong))?;
         Ok(Self { files, settings, configuration })
     }
 
@@ -162,7 +166,11 @@ impl DefaultsFile {
 
 /// Puts settings over others: tables by their entries, and permissions before those of the other. A model, an MCP server and a memory
 /// are replaced as a whole, so that a key of one file is not sent to a server of the other. A preset replaces the agent's settings.
-fn merge(over: Map<String, Value>, base: &mut Map<String, Value>) {
+/// Guardrails are only added.
+///
+/// # Errors
+/// Guardrails that do not fit, or not together.
+fn merge(over: Map<String, Value>, base: &mut Map<String, Value>) -> Result<(), String> {
     if over.contains_key("preset") {
         base.retain(|name, _| {
             name == "permissions" || (name != "mode" && Configuration::FIELDS.contains(&name.as_str()))
@@ -170,6 +178,7 @@ fn merge(over: Map<String, Value>, base: &mut Map<String, Value>) {
     }
     for (name, value) in over {
         match (base.get_mut(&name), value) {
+            (Some(own), added) if name == "guardrails" => *own = both_guardrails(own, &added)?,
             (Some(Value::Object(base)), Value::Object(over)) if matches!(&*name, "models" | "mcp") => {
                 base.extend(over);
             }
@@ -183,6 +192,15 @@ fn merge(over: Map<String, Value>, base: &mut Map<String, Value>) {
             (_, value) => _ = base.insert(name, value),
         }
     }
+    Ok(())
+}
+
+/// Returns the guards of both sections.
+fn both_guardrails(one: &Value, other: &Value) -> Result<Value, String> {
+    let read =
+        |section: &Value| Guardrails::deserialize(section).map_err(|error| format!("`guardrails`: {error}"));
+    let both = read(one)?.and(&read(other)?).map_err(|problem| format!("`guardrails.schema`: {problem}"))?;
+    Ok(serde_json::to_value(both).expect("settings have a JSON form"))
 }
 
 fn deep_merge(over: Map<String, Value>, base: &mut Map<String, Value>) {
@@ -204,7 +222,7 @@ mod tests {
 
     fn merged(user: Value, project: Value) -> Value {
         let (Value::Object(mut base), Value::Object(over)) = (user, project) else { panic!("two tables") };
-        merge(over, &mut base);
+        merge(over, &mut base).unwrap();
         base.into()
     }
 
@@ -216,6 +234,12 @@ mod tests {
         assert_eq!(merged(user, project), wanted);
         let rules = merged(json!({"permissions": [1]}), json!({"preset": "harness", "permissions": [2]}));
         assert_eq!(rules["permissions"], json!([2, 1]), "no rule of the user is lost");
+        let guards = merged(
+            json!({"guardrails": {"secrets": "block", "input_size": 5}}),
+            json!({"preset": "graph", "guardrails": {"secrets": "redact", "input_size": 9, "hold": true}}),
+        );
+        let wanted = json!({"secrets": "block", "input_size": 5, "hold": true});
+        assert_eq!(guards["guardrails"], wanted, "no guard of the user is lost");
         let preset = merged(
             json!({"preset": "graph", "mode": "single", "limit": {}, "tools": []}),
             json!({"preset": "harness"}),

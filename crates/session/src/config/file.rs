@@ -242,7 +242,7 @@ mod tests {
         }
         let known = parse("[xyz]").unwrap_err();
         let own = "does not fit: line 1, column 2: unknown field `xyz`; known fields are `preset`, `mode`, \
-                   `models`, `tools`, `mcp`, `memory`, `dream`, `shell`, `web`, `instructions`, `snapshots`, `db`, `approval`, ";
+                   `models`, `tools`, `mcp`, `memory`, `dream`, `shell`, `web`, `instructions`, `snapshots`, `guardrails`, `db`, `approval`, ";
         assert!(known.starts_with(own), "{known}");
     }
 
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn a_thread_stores_settings_that_differ_from_the_defaults_and_reads_them_again() {
         let text = "preset = \"harness\"\nmode = \"react\"\ntools = [\"read\"]\ninstructions = false\nsnapshots = false\nshell.env = [\"NAME\"]\nweb = { private_hosts = [\"*.a\"] }\nmemory = { tools = false }\n\
-                    [dream]\nturns = 5\n[db]\nsynchronous = \"full\"\n[limit]\nmax = 3\n\
+                    [dream]\nturns = 5\n[db]\nsynchronous = \"full\"\n[guardrails]\nsecrets = \"redact\"\nhold = true\n[limit]\nmax = 3\n\
                     [models.main]\nmodel = \"m\"\ntemperature = 0.7\n[[models.fallback]]\nmodel = \"n\"\n\
                     [mcp.files]\ncommand = \"x\"";
         let read = parse(text).unwrap();
@@ -336,6 +336,7 @@ mod tests {
             "web": { "private_hosts": ["*.a"] },
             "memory": { "tools": false },
             "dream": { "turns": 5 },
+            "guardrails": { "secrets": "redact", "hold": true },
             "db": { "synchronous": "full" },
             "limit": { "max": 3 },
             "models": { "main": { "model": "m", "temperature": 0.7 }, "fallback": [{ "model": "n" }] },

@@ -11,6 +11,7 @@ pub mod discover;
 #[cfg_attr(not(feature = "encryption"), path = "no_encryption.rs")]
 pub mod encryption;
 pub mod file;
+pub(crate) mod guardrails;
 pub mod instructions;
 pub mod location;
 pub mod memory;

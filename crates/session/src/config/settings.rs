@@ -278,7 +278,7 @@ fn narrowed(config: Map<String, Value>) -> (Map<String, Value>, Vec<String>) {
     let (mut narrowed, mut left_out) = (Map::new(), Vec::new());
     for (name, value) in config {
         match (name.as_str(), value) {
-            ("preset" | "mode" | "tools" | "mcp" | "memory" | "db", value) => {
+            ("preset" | "mode" | "tools" | "mcp" | "memory" | "guardrails" | "db", value) => {
                 narrowed.insert(name, value);
             }
             // Switching them on is left out.

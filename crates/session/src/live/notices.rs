@@ -61,6 +61,21 @@ pub fn notice(event: &AgentEvent) -> Option<Notice> {
         AgentEvent::CompactionPaused {} => {
             (Info, "compaction is disabled for this turn, because summaries are not shorter".to_owned())
         }
+        AgentEvent::Handoff { to, reason, .. } if to.is_empty() => {
+            (Info, format!("the conversation goes back to the first agent: {reason}"))
+        }
+        AgentEvent::Handoff { to, reason, .. } => {
+            (Info, format!("the conversation is transferred to {to}: {reason}"))
+        }
+        AgentEvent::Guardrail { guard, action, .. } if action == "rewrite" => {
+            (Warning, format!("the guardrail {guard} changed the text"))
+        }
+        AgentEvent::Guardrail { guard, reason, .. } if reason.is_empty() => {
+            (Warning, format!("the guardrail {guard} blocked the turn"))
+        }
+        AgentEvent::Guardrail { guard, reason, .. } => {
+            (Warning, format!("the guardrail {guard} failed and blocked the turn: {reason}"))
+        }
         AgentEvent::BudgetWarning { budget, percent } => {
             (Warning, format!("{percent} % of the turn's budget is used ({budget})"))
         }

@@ -8,6 +8,7 @@ use superstep::{
         AgentState, ReactConfig,
         deps::{AgentDeps, MemoryTrigger, TurnHistory},
         graph::react_graph,
+        guards::Guards,
     },
     llm::ToolRegistry,
     memory::HistoryFiles,
@@ -57,6 +58,8 @@ fn configured(
     let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), react);
     let memory = configuration.memory.on().map(|_| MemoryTrigger::new(memory::placeholder()));
     let history = history.map(|history| Arc::new(history) as Arc<dyn TurnHistory>);
-    let deps = AgentDeps { memory, history, ..deps };
+    let guards = configuration.guardrails.guards(std::iter::empty());
+    let guards = guards.map_err(|problem| SessionError::usage(format!("`guardrails.schema`: {problem}")))?;
+    let deps = AgentDeps { memory, history, guards: Guards::new(guards), ..deps };
     react_graph(deps).compile().map_err(|error| SessionError::caused(ErrorKind::Failed, &error))
 }

@@ -6,6 +6,7 @@ use superstep_graph::NodeError;
 use super::{answer::CallResult, pending::Pending, round::Round};
 use crate::{
     config::prompts,
+    guards::{Guard, GuardAt, View},
     hooks::{Acting, ToolCheck, around::caught},
     state::HookFailure,
 };
@@ -15,7 +16,7 @@ use crate::{
 /// again, they are not called again.
 pub(super) async fn prepare(round: &Round, mut call: Pending) -> Result<Pending, NodeError> {
     let (hooks, cx) = (&round.deps.hooks.acting, &round.cx);
-    let has_none = hooks.is_empty() && round.deps.check.is_none();
+    let has_none = hooks.is_empty() && round.deps.check.is_none() && tool_guards(round).next().is_none();
     if has_none || call.refused.is_some() {
         return Ok(call);
     }
@@ -86,17 +87,28 @@ pub(super) async fn recheck(
 async fn checked(round: &Round, original: Acting) -> Result<Acting, HookFailure> {
     let deps = &round.deps;
     let acting = deps.hooks.acting.before("acting", original).await?;
-    let Some(on_tool_check) = deps.check.as_ref().filter(|_| acting.denied.is_none()) else {
+    if acting.denied.is_some() {
         return Ok(acting);
-    };
+    }
     let checked = deps.tools.check(&acting.tool, &acting.args.to_string());
     let (Some(tool), Some(Ok(args))) = (round.tool(&acting.tool), checked) else { return Ok(acting) };
+    for guard in tool_guards(round) {
+        let view = View::of(&round.state, GuardAt::Tool, &args.to_string());
+        if let Some(reason) = guard.denial(View { tool: Some(acting.tool.clone()), ..view }).await {
+            return Ok(acting.denied(reason));
+        }
+    }
+    let Some(on_tool_check) = &deps.check else { return Ok(acting) };
     let check = ToolCheck { name: acting.tool.clone(), tool: tool.clone(), args };
     match caught(|| on_tool_check(check)).await {
         Ok(Ok(())) => Ok(acting),
         Ok(Err(reason)) => Ok(acting.denied(reason)),
         Err(panic) => Err(HookFailure { hook: "pre_acting".to_owned(), message: panic.to_string() }),
     }
+}
+
+fn tool_guards(round: &Round) -> impl Iterator<Item = &Guard> {
+    round.deps.guards.at(GuardAt::Tool)
 }
 
 /// Returns the result after the post hooks. A failure leaves it unchanged; a cancellation replaces it, because

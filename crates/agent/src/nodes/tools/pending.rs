@@ -166,6 +166,12 @@ pub(super) fn refuse(
             None => None,
         };
     }
+    let transfers = pending
+        .iter_mut()
+        .filter(|call| call.refused.is_none() && deps.group.transfers.contains_key(&call.name));
+    for call in transfers.skip(1) {
+        call.refused = Some((prompts::SECOND_TRANSFER.to_owned(), "second_transfer"));
+    }
     let mut stop = false;
     let mut over_budget = (Vec::new(), Vec::new());
     if !state.answer.cut_off && state.answer.refused.is_none() {

@@ -27,6 +27,7 @@ use crate::{
         instructions,
         location::Location,
         memory::{self, Memory},
+        misfit::InvalidSetting,
         model::{Choice, Environment, ModelInputs, repeat_config},
         notes::Note,
         settings::{Given, OwnAgent, Settings, StoredSettings},
@@ -289,6 +290,12 @@ impl Steps<'_> {
             }
             Purpose::Replay { .. } => {}
         }
+        if !is_named {
+            // Also on a thread that was begun without them.
+            let both = config.guardrails.and(&self.defaults.configuration().guardrails);
+            config.guardrails =
+                both.map_err(|problem| self.misfit(&InvalidSetting::at("guardrails.schema", problem)))?;
+        }
         config.check().map_err(|wrong| self.misfit(&wrong))?;
         let is_confirmed = config.memory == self.defaults.configuration().memory;
         if !is_named && !is_confirmed && config.memory.on().is_some_and(Memory::is_elsewhere) {
@@ -537,6 +544,9 @@ pub(crate) fn with_tools(
     let models = servers.iter().cloned().fold(models, |models, server| models.tool_source(server));
     let models = if approves_all { models.approve_all() } else { models.approve_by_interrupt() };
     let models = models.system_prompt(prompt);
+    let guards = configuration.guardrails.guards(configuration.secret_variables());
+    let guards = guards.map_err(|problem| SessionError::usage(format!("`guardrails.schema`: {problem}")))?;
+    let models = guards.into_iter().fold(models, AgentBuilder::guard);
     let models = models.tools(tools).spill(Arc::new(results::open(cwd)?));
     models.build().map_err(|error| SessionError::caused(kind_of(&error), &error))
 }
