@@ -102,20 +102,30 @@ fn tools(hub: &Hub) -> Vec<Value> {
 
 /// Returns the schema of a graph's inputs. One that converts its inputs has none; if it has messages, it is an agent.
 fn input_schema(graph: &dyn JsonGraph) -> Value {
-    match graph.input_schema() {
-        schema if schema.is_object() => schema,
-        _ if graph.channels().iter().any(|channel| channel.name == CHANNEL) => {
-            let text = json!({ "type": "string" });
-            let message = json!({
-                "type": "object",
-                "properties": { "role": text, "content": text },
-                "required": ["role", "content"],
-            });
-            let messages = json!({ "type": "array", "items": message });
-            json!({ "type": "object", "properties": { CHANNEL: messages }, "required": [CHANNEL] })
-        }
-        _ => json!({ "type": "object" }),
+    let mut schema = graph.input_schema();
+    if !schema.is_object() {
+        let has_messages = graph.channels().iter().any(|channel| channel.name == CHANNEL);
+        schema = if has_messages {
+            json!({ "type": "object", "properties": { CHANNEL: true }, "required": [CHANNEL] })
+        } else {
+            json!({ "type": "object" })
+        };
     }
+    // Clients want an object for each property, and models a hint.
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (name, property) in properties.into_iter().flatten() {
+        if property.is_boolean() {
+            *property = if name == CHANNEL { messages() } else { json!({}) };
+        }
+    }
+    schema
+}
+
+fn messages() -> Value {
+    let text = json!({ "type": "string" });
+    let properties = json!({ "role": text, "content": text });
+    let message = json!({ "type": "object", "properties": properties, "required": ["role", "content"] });
+    json!({ "type": "array", "items": message })
 }
 
 /// Begins the run of a call. The error is its answer: an input that does not fit is the result of a tool, which a model reads.

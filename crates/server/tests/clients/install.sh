@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the clients that `tests/it/clients.rs` looks for, into the folder $1: the SDKs of LangGraph for Python and JavaScript, its
-# hooks for React, RemoteGraph, the transport of `useChat`, the clients of AG-UI, and what drives a browser. Takes some minutes. What
+# hooks for React, RemoteGraph, the transport of `useChat`, the clients of AG-UI, its chat page, the SDK of the Model Context Protocol, and what drives a browser. Takes some minutes. What
 # cannot be installed is reported, and its test is skipped. The browser itself is the package `chromium` of Debian.
 mkdir -p "$1" && cd "$1" || exit 1
 skip() { printf '\nSKIPPED: %s; the test that wants it does not run\n\n' "$1" >&2; }
@@ -19,4 +19,24 @@ skip() { printf '\nSKIPPED: %s; the test that wants it does not run\n\n' "$1" >&
 [ -d node_modules/@ai-sdk/react ] || timeout 300 npm install --silent --no-audit --no-fund \
     @ai-sdk/react@3.0.328 @ai-sdk/langchain@2.0.296 ai@6.0.326 @langchain/langgraph@1.7.3 esbuild@0.28.2 \
     || skip "npm cannot install RemoteGraph and the hooks of chat pages"
+[ -d node_modules/@modelcontextprotocol/sdk ] || timeout 300 npm install --silent --no-audit --no-fund \
+    @modelcontextprotocol/sdk@1.32.2 || skip "npm cannot install the SDK of the Model Context Protocol"
+[ -d node_modules/vite ] || timeout 300 npm install --silent --no-audit --no-fund \
+    vite@7.3.8 || skip "npm cannot install Vite, which builds the page of the example"
+# The chat page of LangGraph, agent-chat-ui, is a template in a package of npm. Of its packages, what
+# only its development needs is left out.
+chat_page() (
+    rm -rf package agent-chat-ui
+    npm pack --silent create-agent-chat-app@0.1.6 > /dev/null && tar xzf create-agent-chat-app-0.1.6.tgz package/templates/vite || exit 1
+    cd package/templates/vite || exit 1
+    for name in dependencies.@langchain/langgraph-api dependencies.@langchain/langgraph-cli dependencies.prettier dependencies.recharts \
+        devDependencies.turbo devDependencies.eslint devDependencies.@eslint/js devDependencies.typescript-eslint \
+        devDependencies.eslint-plugin-react-hooks devDependencies.eslint-plugin-react-refresh; do
+        npm pkg delete "$name"
+    done
+    timeout 600 npm install --silent --no-audit --no-fund --legacy-peer-deps || exit 1
+    timeout 600 node_modules/.bin/vite build --logLevel error --outDir ../../../agent-chat-ui/dist
+)
+[ -d agent-chat-ui/dist ] || chat_page || skip "npm cannot build the chat page of LangGraph"
+rm -rf package create-agent-chat-app-0.1.6.tgz
 command -v chromium > /dev/null || skip "there is no chromium"

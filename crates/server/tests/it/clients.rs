@@ -3,10 +3,15 @@
 use std::{
     io::Write as _,
     path::{Path, PathBuf},
+    process::Stdio,
     time::Duration,
 };
 
-use tokio::{process::Command, time::timeout};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Command,
+    time::timeout,
+};
 
 use crate::support::start;
 
@@ -14,11 +19,25 @@ use crate::support::start;
 pub(crate) fn installed(client: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/server-clients");
     if !folder.join(client).exists() {
-        let mut out = std::io::stderr();
-        writeln!(out, "\nSKIPPED: `{client}` is not installed, `just server-clients` does it\n").unwrap();
+        skipped(&format!("`{client}` is not installed, `just server-clients` does it"));
         return None;
     }
     Some(folder.canonicalize().unwrap())
+}
+
+fn skipped(reason: &str) {
+    let mut out = std::io::stderr();
+    writeln!(out, "\nSKIPPED: {reason}\n").unwrap();
+}
+
+/// Returns the clients with a browser, if they have this one.
+fn in_browser(client: &str) -> Option<PathBuf> {
+    let clients = installed(client)?;
+    if chromium().is_none() {
+        skipped("there is no `chromium`");
+        return None;
+    }
+    Some(clients)
 }
 
 /// Returns the browser of this machine.
@@ -33,12 +52,16 @@ async fn run(program: PathBuf, script: &str, clients: &Path) {
 }
 
 async fn run_with(program: PathBuf, script: &str, clients: &Path, arguments: &[&str]) {
-    let server = start().await;
+    run_at(&start().await.url, program, script, clients, arguments).await;
+}
+
+/// Runs a script against the server at an address, which succeeds.
+async fn run_at(url: &str, program: PathBuf, script: &str, clients: &Path, arguments: &[&str]) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(script);
     let mut command = Command::new(program);
     command
         .arg(script)
-        .arg(&server.url)
+        .arg(url)
         .args(arguments)
         .env("CLIENTS", clients)
         .env("CHROMIUM", chromium().unwrap_or_default())
@@ -46,7 +69,7 @@ async fn run_with(program: PathBuf, script: &str, clients: &Path, arguments: &[&
         // Node 20 has WebSockets behind this option, later versions without.
         .env("NODE_OPTIONS", "--experimental-websocket")
         .kill_on_drop(true);
-    let output = timeout(Duration::from_secs(120), command.output()).await.unwrap().unwrap();
+    let output = timeout(Duration::from_secs(240), command.output()).await.unwrap().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && out.ends_with("done\n"), "{out}\n{err}");
 }
@@ -98,6 +121,12 @@ async fn the_client_of_ag_ui_for_langgraph_works_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_sdk_of_the_model_context_protocol_works_unchanged() {
+    let Some(clients) = installed("node_modules/@modelcontextprotocol/sdk") else { return };
+    run("node".into(), "mcp.mjs", &clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn remote_graphs_for_javascript_and_the_hook_use_chat_work_unchanged() {
     let Some(clients) = installed("node_modules/@ai-sdk/langchain") else { return };
     run("node".into(), "remote.mjs", &clients).await;
@@ -105,10 +134,32 @@ async fn remote_graphs_for_javascript_and_the_hook_use_chat_work_unchanged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_hooks_of_chat_pages_work_unchanged_in_a_browser() {
-    let Some(clients) = installed("node_modules/@ai-sdk/react") else { return };
-    if chromium().is_none() {
-        writeln!(std::io::stderr(), "\nSKIPPED: there is no `chromium`\n").unwrap();
+    let Some(clients) = in_browser("node_modules/@ai-sdk/react") else { return };
+    run("node".into(), "browser.mjs", &clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_chat_page_of_langgraph_works_unchanged() {
+    let Some(clients) = in_browser("agent-chat-ui/dist") else { return };
+    run("node".into(), "chat_page.mjs", &clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_the_example_works_in_a_browser() {
+    let Some(clients) = in_browser("node_modules/vite") else { return };
+    let example = std::env::current_exe().unwrap().parent().unwrap().join("../examples/server");
+    if !example.exists() {
+        skipped(
+            "the example is not built; `cargo build -p superstep --features server --example server` does it",
+        );
         return;
     }
-    run("node".into(), "browser.mjs", &clients).await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Command::new(example);
+    server.arg("127.0.0.1:0").current_dir(folder.path()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut server = server.spawn().unwrap();
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
+    let line = timeout(Duration::from_secs(60), lines.next_line()).await.unwrap().unwrap().unwrap();
+    let url = line.strip_prefix("serving on ").unwrap();
+    run_at(url, "node".into(), "example.mjs", &clients, &[]).await;
 }

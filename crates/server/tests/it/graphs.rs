@@ -1,6 +1,9 @@
 //! The graphs of the tests.
 
-use std::sync::{LazyLock, Mutex};
+use std::sync::{
+    LazyLock, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
 
 use serde_json::{Value, json};
 use superstep_graph::{
@@ -131,20 +134,23 @@ enum Next {
     End,
 }
 
+static ANSWERS: AtomicU64 = AtomicU64::new(0);
+
 /// A model and a tool that requires approval, with a question in the form that chat pages of LangGraph show.
 pub(crate) fn assistant() -> Compiled<JsonState> {
     let channels = JsonChannels::new().with("messages", JsonReducer::MergeById);
     let mut graph = StateGraph::with_initial("assistant", JsonState::new(&channels).unwrap());
     let model = graph.add_node("model", async |state: JsonState, cx: Cx| {
-        let count = state.items("messages").count();
+        // As models do, another id each time, by which pages tell branches apart.
+        let nth = ANSWERS.fetch_add(1, Ordering::Relaxed);
         let last = state.items("messages").last().cloned().unwrap_or_default();
-        let (id, content) = (format!("answer-{count}"), last["content"].as_str().unwrap_or_default());
+        let (id, content) = (format!("answer-{nth}"), last["content"].as_str().unwrap_or_default());
         let is_done = last["role"] == "tool";
         let text = if is_done { format!("Done: {content}") } else { format!("Let me see: {content}") };
         for piece in text.split_inclusive(' ') {
             cx.emit_message(&id, json!({ "role": "assistant", "content": piece }));
         }
-        let call = json!({ "id": format!("c{count}"), "name": "add", "arguments": json!({ "sum": content }).to_string() });
+        let call = json!({ "id": format!("c{nth}"), "name": "add", "arguments": json!({ "sum": content }).to_string() });
         let calls = if is_done { json!([]) } else { json!([call]) };
         let message = json!({ "id": id, "role": "assistant", "content": text, "tool_calls": calls });
         cx.emit_full_message(&id, &message);

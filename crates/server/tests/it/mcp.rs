@@ -73,6 +73,7 @@ async fn an_agent_says_that_it_wants_messages() {
     let server = serve(Server::new().graph("agent", agent)).await;
     let tools = server.post("/mcp", json!({ "id": 1, "method": "tools/list" })).await;
     let tool = &tools["result"]["tools"][0];
+    assert_eq!(tool["inputSchema"]["properties"]["messages"]["type"], "array", "{tools}");
     assert_eq!(
         (&tool["name"], &tool["inputSchema"]["required"]),
         (&json!("agent"), &json!(["messages"])),
