@@ -71,7 +71,11 @@ pub(super) async fn replay(
     let graph = studio.hub.graph(&case.graph)?.with_checkpointer(case.store);
     let replayed = studio.replayed(&*graph, &case.thread).await?;
     let shows_values = studio.shown(Some(&case.graph)).is_none();
-    Ok(Json(CaseView { thread: case.thread.to_string(), graph: case.graph, replay: replay_view(&replayed) }))
+    Ok(Json(CaseView {
+        thread: case.thread.to_string(),
+        graph: case.graph,
+        replay: replay_view(&replayed, shows_values),
+    }))
 }
 
 /// Returns a case as the graph does it now.
