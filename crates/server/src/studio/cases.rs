@@ -91,7 +91,7 @@ impl Studio {
         match self.shown(head.graph.as_deref()) {
             None => Ok(()),
             Some(_) => {
-                let detail = "a case has all channels of a thread, of which this server hides some without a key";
+                let detail = "a case has all channels of a thread, some of which this server hides because it has no key; set one, or use `superstep export`";
                 Err(ApiError::new(StatusCode::FORBIDDEN, detail))
             }
         }
