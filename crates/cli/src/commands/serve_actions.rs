@@ -1,4 +1,4 @@
-//! What the studio of `superstep serve` does with threads beyond their checkpoints.
+//! The actions of the studio of `superstep serve` on threads and what belongs to them.
 //!
 //! Start at [`AgentActions`].
 

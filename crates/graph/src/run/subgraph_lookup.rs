@@ -38,9 +38,9 @@ pub(crate) struct LocatedSubgraph<T: State> {
 /// The state of a subgraph of any type.
 #[derive(Clone, Debug)]
 pub struct SubgraphValues {
-    /// Its thread.
+    /// The thread of the subgraph.
     pub thread: ThreadId,
-    /// Its checkpoint.
+    /// The checkpoint of the state.
     pub checkpoint: CheckpointMeta,
     /// The stored channels with their values.
     pub values: Map<String, Value>,

@@ -39,7 +39,7 @@ impl Studio {
         let mut here = Some(at);
         for _ in 0..MAX {
             let Some(id) = here.filter(|_| arrivals.found.contains(&None)) else { break };
-            // What cannot be read is reported where it is shown.
+            // An error is reported where the checkpoint is shown.
             let Ok(Some(commit)) = self.hub.checkpointer.read_commit(thread, id).await else { break };
             if id == at && commit.source != Source::Input {
                 for (_, record) in &commit.records {

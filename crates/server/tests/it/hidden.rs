@@ -149,6 +149,8 @@ async fn the_studio_shows_hidden_channels_to_administrators_with_a_key_only() {
         let (status, _) = open.refused(Method::GET, &format!("{API}/threads/{path}"), Value::Null).await;
         assert_eq!(status, 404, "{path}");
     }
+    let (status, _) = open.refused(Method::GET, &format!("{API}/threads/talk/case"), Value::Null).await;
+    assert_eq!(status, 403);
     for (graph, channels) in [("guarded", json!(["messages"])), ("counter", json!(["n"]))] {
         let view = open.get(&format!("{API}/graphs/{graph}")).await;
         let names = view["channels"].as_array().unwrap().iter().map(|channel| channel["name"].clone());

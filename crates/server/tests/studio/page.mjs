@@ -63,8 +63,14 @@ async function accessible(path, colorScheme, then = async () => {}, server = bas
   await page.waitForFunction(() => !document.querySelector('.isDim'));
   await then(page);
   await page.evaluate(axe);
-  const { violations } = await page.evaluate(() => window.axe.run(document));
-  const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html.slice(0, 140)).slice(0, 3).join(' | ')}`);
+  let found = [];
+  // Content may have been read again meanwhile.
+  for (let tries = 0; tries < 3; tries += 1) {
+    await page.waitForFunction(() => !document.querySelector('.isDim'));
+    const { violations } = await page.evaluate(() => window.axe.run(document));
+    found = violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html.slice(0, 140)).slice(0, 3).join(' | ')}`);
+    if (!found.length) break;
+  }
   if (found.length) fail(`${path}, ${colorScheme}: ${found.join('\n')}`);
   await page.context().close();
 }

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The time that all steps may take.
-const LIMIT: Duration = Duration::from_secs(400);
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// A server with the threads that the steps use.
 async fn busy() -> TestServer {
