@@ -4,7 +4,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use futures::{FutureExt as _, future::BoxFuture};
+use futures::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use superstep_state::IntoUpdate as _;
 
@@ -23,9 +23,11 @@ where
     Fut: Future + Send + 'static,
     Fut::Output: NodeOutput<S>,
 {
-    // An `async` block would store the future twice: captured and awaited.
+    let node = Arc::new(node);
     Arc::new(move |state, cx| {
-        Box::pin(node(state, cx).map(|output| output.into_update().map(Written::update)))
+        let node = node.clone();
+        // The future of the node is made in its place: it may have tens of kilobytes.
+        Box::pin(async move { node(state, cx).await.into_update().map(Written::update) })
     })
 }
 
@@ -36,7 +38,11 @@ where
     Fut: Future + Send + 'static,
     Fut::Output: RoutingOutput<S>,
 {
-    Arc::new(move |state, cx| Box::pin(node(state, cx).map(|output| output.into_command()?.into_written())))
+    let node = Arc::new(node);
+    Arc::new(move |state, cx| {
+        let node = node.clone();
+        Box::pin(async move { node(state, cx).await.into_command()?.into_written() })
+    })
 }
 
 pub(crate) fn erase_worker<I, S, F, Fut>(worker: F) -> NodeFn<S>
@@ -47,12 +53,13 @@ where
     Fut: Future + Send + 'static,
     Fut::Output: NodeOutput<S>,
 {
+    let worker = Arc::new(worker);
     Arc::new(move |state, cx| {
-        let item = serde_json::from_str(cx.0.item.as_deref().unwrap_or("null"));
-        let future = item.map(|item| worker(item, state, cx));
+        let worker = worker.clone();
         Box::pin(async move {
-            let future = future.map_err(|error| NodeError::new(BadItem(error)).fatal())?;
-            future.await.into_update().map(Written::update)
+            let item = serde_json::from_str(cx.0.item.as_deref().unwrap_or("null"));
+            let item = item.map_err(|error| NodeError::new(BadItem(error)).fatal())?;
+            worker(item, state, cx).await.into_update().map(Written::update)
         })
     })
 }

@@ -164,7 +164,14 @@ impl Message {
     }
 
     /// Leaves out the media that a model does not accept. A message of the user describes them instead, as results do anyway.
+    #[inline]
     pub fn fit_media(&mut self, accepts: Accepts) {
+        if !self.media.is_empty() {
+            self.leave_out(accepts);
+        }
+    }
+
+    fn leave_out(&mut self, accepts: Accepts) {
         let is_left_out = |media: &Media| !accepts.takes(media.mime);
         if !self.media.iter().any(is_left_out) {
             return;
