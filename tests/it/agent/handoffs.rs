@@ -25,11 +25,15 @@ use crate::support::head;
 
 const TO_BILLING: (&str, &str) = ("transfer_to_billing", r#"{"reason":"an invoice"}"#);
 
+/// A text that is worth a summary.
+const LONG: &str = include_str!("handoffs.rs");
+
 /// Calls a tool and transfers, until the conversation was transferred; answers questions of later turns.
 fn desk(request: &Request) -> Say {
     let last = request.messages.last().unwrap();
     match last.content.as_str() {
         "thanks" | "Transferred." => Say::Text("goodbye"),
+        "hello" => Say::Text(LONG),
         _ => Say::Calls(&[TO_BILLING, ("echo", r#"{"x":"desk"}"#)]),
     }
 }
@@ -204,7 +208,7 @@ fn a_summary_is_made_before_the_first_call() {
         let billing = billing.compaction_model(summary).build().unwrap();
         let agent = desk_agent(&models, &kit, handoff(&billing));
         let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
-        agent.thread("t").ask("thanks").await.unwrap();
+        agent.thread("t").ask("hello").await.unwrap();
         agent.thread("t").ask("my invoice").await.unwrap();
         let read = format!("{:?}", models.billing.requests()[0].messages);
         assert!(read.contains("The user has an invoice."), "{read}");
