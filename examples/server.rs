@@ -5,10 +5,13 @@
 //! `cargo run -p superstep --features server --example server`
 //!
 //! `curl localhost:2024/runs/wait -d '{"assistant_id": "orders", "input": {"euros": 20}, "on_completion": "keep"}'`
+//!
+//! `orders-page` is a page for it, by React: `npm install && npm run dev` there. Another address than `127.0.0.1:2024` is the first
+//! argument.
 
 #![expect(clippy::print_stderr, reason = "an example shows what it does")]
 
-use std::error::Error;
+use std::{env, error::Error};
 
 use serde_json::json;
 use superstep::{
@@ -49,7 +52,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .graph("orders", graph.compile()?)
         .checkpointer(SqliteCheckpointer::open("server-threads.db")?)
         .rows(SqliteStore::open("server-rows.db")?);
-    let listener = TcpListener::bind("127.0.0.1:2024").await?;
+    let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:2024".to_owned());
+    let listener = TcpListener::bind(address).await?;
     eprintln!("serving on http://{}", listener.local_addr()?);
     Ok(server.serve_until(listener, stop_signal()).await?)
 }
