@@ -53,9 +53,10 @@ async fn nothing_of_a_cloned_folder_is_read_before_its_user_confirms_it() {
     let read = call("c1", "read_file", r#"{"path":"below/file.txt"}"#);
     let server = of([read, txt("a"), txt("b")]).await;
     let first = run(&place, &server, &["$deploy", "--thread", "t"]).await.ok();
-    let note = "2 files of instructions and 1 skill of `";
+    let note = "1 file of instructions and 1 skill of `";
     assert!(first.stderr.contains(note) && first.stderr.contains("superstep config --trust"), "{first:?}");
     assert_eq!(first.stderr.matches(note).count(), 1);
+    assert!(first.stderr.contains("below/AGENTS.md is not read, because it is not confirmed"), "{first:?}");
     run(&place, &server, &["on", "--thread", "t"]).await.ok();
     let sent = sent(&server).concat();
     assert!(!sent.contains("CANARY") && !sent.contains(r#""skill""#), "{sent}");

@@ -75,7 +75,7 @@ async fn step(
     let keeps_hints = deps.models.main.signs_prefix() && !state.answer.continuing;
     next.keeps_hints = cx.noted("keeps_hints", keeps_hints);
     let hints = kept_hints(deps, state, &next, cx);
-    let guidance = state.guidance.unsent(&state.messages).filter(|_| !state.answer.continuing);
+    let guidance = state.guidance.unsent(|id| state.answer.continuing || state.messages.get(id).is_some());
     let new = synthetic(deps, state, cx).into_iter().chain(guidance).chain(messages).chain(hints);
     let new: Vec<Message> = new.collect();
     let space = match RequestSpace::make(deps, state, &new, cx) {

@@ -78,7 +78,7 @@ pub(super) async fn at_start(
     folder: Option<&Path>,
     cx: &Cx,
 ) -> Guidance {
-    let guidance = state.guidance.settled(&state.messages);
+    let guidance = state.guidance.settled(|id| state.messages.get(id).is_some());
     let news =
         if cx.is_live() { news_of_turn(deps, state, &guidance, folder, cx).await } else { News::default() };
     cx.noted(NEWS, news).after(guidance)
@@ -178,6 +178,7 @@ pub(super) async fn touched<'a>(
         paths.dedup();
         if !paths.is_empty() {
             let found = reader.nested(&paths).await;
+            report(unconfirmed(deps, state, found.unconfirmed), cx);
             let mut adding = Adding { guidance: state.guidance.clone(), added: Vec::new(), cx };
             for file in found.files.into_iter().filter(|file| state.guidance.hash_of(&file.path).is_none()) {
                 adding.file(AddedKind::Nested, file);
@@ -187,6 +188,23 @@ pub(super) async fn touched<'a>(
     }
     let news = cx.noted(NEWS, news);
     (news != News::default()).then(|| news.after(state.guidance.clone()))
+}
+
+/// Returns the files that are not confirmed, except those of folders that the turn has touched before.
+fn unconfirmed(
+    deps: &AgentDeps,
+    state: &AgentState,
+    files: Vec<String>,
+) -> impl Iterator<Item = FileProblem> {
+    let calls = state.tool_call_history.iter();
+    let earlier = calls.filter_map(|call| paths_of(deps.tools.get(&call.name)?.as_ref(), &call.args));
+    let earlier: Vec<String> = if files.is_empty() { Vec::new() } else { earlier.flatten().collect() };
+    let is_new = move |file: &String| {
+        let folder = Path::new(file).parent().unwrap_or(Path::new(file));
+        !earlier.iter().any(|path| Path::new(path).starts_with(folder))
+    };
+    let problem = "is not read, because it is not confirmed";
+    files.into_iter().filter(is_new).map(move |path| FileProblem { path, problem: problem.to_owned() })
 }
 
 /// Adds the tool for the skills of the thread, if it has any.
@@ -241,7 +259,7 @@ fn report(problems: impl IntoIterator<Item = FileProblem>, cx: &Cx) {
 
 /// The texts that are added to the conversation.
 struct Adding<'a> {
-    /// What the thread knows with the texts so far.
+    /// The guidance of the thread with the texts so far.
     guidance: Guidance,
     added: Vec<AddedText>,
     cx: &'a Cx,

@@ -10,8 +10,6 @@ use superstep_llm::{
     instructions::{InstructionFile, Skill},
 };
 
-use super::agent_state::Messages;
-
 /// The instructions and skills that a thread has read; see [`Instructions`](superstep_llm::instructions::Instructions). A clone shares
 /// them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -114,16 +112,15 @@ impl Guidance {
         self.added.iter().enumerate().filter(move |(at, added)| is_newest(*at, added)).map(|(_, added)| added)
     }
 
-    /// Returns the messages that the conversation does not have yet.
-    pub(crate) fn unsent<'a>(&'a self, messages: &'a Messages) -> impl Iterator<Item = Message> + 'a {
-        let unsent =
-            self.added.iter().filter(|added| !added.text.is_empty() && messages.get(&added.id).is_none());
-        unsent.map(|added| Message::synthetic(added.text.as_str()).with_id(&added.id))
+    /// Returns the messages that the conversation does not have yet; `has` returns whether it has the message with an id.
+    pub(crate) fn unsent(&self, has: impl Fn(&str) -> bool) -> Vec<Message> {
+        let unsent = self.added.iter().filter(|added| !added.text.is_empty() && !has(&added.id));
+        unsent.map(|added| Message::synthetic(added.text.as_str()).with_id(&added.id)).collect()
     }
 
-    /// Returns the same without the texts that the conversation has.
-    pub(crate) fn settled(&self, messages: &Messages) -> Self {
-        let is_there = |added: &AddedText| !added.text.is_empty() && messages.get(&added.id).is_some();
+    /// Returns the same without the texts that the conversation has; `has` is as for [`unsent`](Self::unsent).
+    pub(crate) fn settled(&self, has: impl Fn(&str) -> bool) -> Self {
+        let is_there = |added: &AddedText| !added.text.is_empty() && has(&added.id);
         if !self.added.iter().any(is_there) {
             return self.clone();
         }
@@ -198,12 +195,11 @@ mod tests {
     fn a_text_is_stored_until_the_conversation_has_it() {
         let guidance =
             Guidance::default().changed(|data| data.added = vec![added(AddedKind::Nested, "/b", "h", 4)]);
-        let none = Messages::default();
-        let sent: Vec<_> = guidance.unsent(&none).collect();
-        assert_eq!((sent.len(), sent[0].synthetic, guidance.settled(&none) == guidance), (1, true, true));
-        let there: Messages = sent.into_iter().collect();
-        assert_eq!(guidance.unsent(&there).count(), 0);
-        let settled = guidance.settled(&there);
+        let sent = guidance.unsent(|_| false);
+        assert_eq!((sent.len(), sent[0].synthetic, guidance.settled(|_| false) == guidance), (1, true, true));
+        let is_there = |id: &str| id == sent[0].id;
+        assert_eq!(guidance.unsent(is_there).len(), 0);
+        let settled = guidance.settled(is_there);
         assert_eq!((settled.added[0].text.as_str(), settled.hash_of("/b")), ("", Some("h")));
         let json = serde_json::to_string(&settled).unwrap();
         assert_eq!(json, r#"{"added":[{"id":"/b.h","kind":"nested","of":"/b","hash":"h","bytes":4}]}"#);

@@ -20,7 +20,7 @@ use crate::{
         service::ServiceArgs,
         shared::{
             AgentArgs, DatabaseArgs, DbArgs, DiffArgs, Format, HistoryArgs, KeepArgs, LocationArgs, LogArgs,
-            ReplayedArgs, StateArgs, ThreadArgs, ThreadsArgs, TurnArgs,
+            ReplayedArgs, SkillsArgs, StateArgs, ThreadArgs, ThreadsArgs, TurnArgs,
         },
         storage::DbCommand,
         values::{Stdin, age, checkpoint, stdin},
@@ -712,16 +712,6 @@ pub(crate) struct ToolsArgs {
     /// Print one JSON object per tool.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct SkillsArgs {
-    /// Print one JSON object per skill.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// The folder [default: the current one].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<PathBuf>,
 }
 
 /// Removes the settings of a thread from the defaults that the help of an argument names.

@@ -265,6 +265,16 @@ pub(crate) struct TurnArgs {
     pub(crate) quiet: bool,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct SkillsArgs {
+    /// Print one JSON object per skill.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The folder [default: the current one].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+}
+
 #[derive(ValueEnum, Clone, Copy, Debug)]
 pub(crate) enum ModeFlag {
     /// One round: the model may call tools, and then replies.

@@ -12,7 +12,7 @@ use superstep_session::{
 };
 
 use crate::{
-    args::{command_line::SkillsArgs, shared::AGENT},
+    args::shared::{AGENT, SkillsArgs},
     output::{
         exit::Exit,
         note::print_note,

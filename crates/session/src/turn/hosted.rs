@@ -101,7 +101,7 @@ impl Hosted {
         let models = steps::instructed(models, &config, cwd, given)?;
         let unconfirmed = match instructions::is_on(&config) {
             true => {
-                let found = instructions::reader(cwd, given.trusts_folder)?.found_with_nested();
+                let found = instructions::reader(cwd, given.trusts_folder)?.found();
                 instructions::note(cwd, &found).map(|note| note.text)
             }
             false => None,

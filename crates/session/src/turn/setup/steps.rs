@@ -91,7 +91,7 @@ impl Setup {
         }
         let defaults = steps.read_defaults(&cwd)?;
         let steps = Steps { defaults: &defaults, ..steps };
-        let (is_foreign, is_new) = (stored.is_foreign, stored.is_new());
+        let is_foreign = stored.is_foreign;
         // A pure replay has no effects.
         let (stored, left_out) =
             if is_foreign && steps.writes() { stored.narrowed() } else { (stored, Vec::new()) };
@@ -117,7 +117,7 @@ impl Setup {
         let models = builder(&choice, react)?.trust(trust).checkpointer(store.clone());
         let dreams = steps.dreams(&models, &config, &cwd, is_unknown)?;
         let agent = steps.remembering(models, &config, &cwd, is_unknown, dreams.as_ref())?;
-        let agent = steps.instructed(agent, &config, &cwd, (is_foreign, is_new), notes)?;
+        let agent = steps.instructed(agent, &config, &cwd, is_foreign, notes)?;
         let agent = match purpose {
             Purpose::Dream => agent.build().map_err(|error| SessionError::caused(kind_of(&error), &error))?,
             _ => with_tools(agent, tools, &servers, &config, &cwd, given.approves_all)?,
@@ -435,7 +435,7 @@ impl Steps<'_> {
         agent: AgentBuilder,
         config: &Configuration,
         cwd: &Path,
-        (is_foreign, is_new): (bool, bool),
+        is_foreign: bool,
         notes: &mut Vec<Note>,
     ) -> Result<AgentBuilder, SessionError> {
         // A pure replay has those that the thread recorded.
@@ -443,8 +443,7 @@ impl Steps<'_> {
             return Ok(agent);
         }
         if instructions::is_on(config) {
-            let reader = instructions::reader(cwd, self.given.trusts_folder)?;
-            let found = if is_new { reader.found_with_nested() } else { reader.found() };
+            let found = instructions::reader(cwd, self.given.trusts_folder)?.found();
             notes.extend(instructions::note(cwd, &found));
         }
         let agent = instructed(agent, config, cwd, self.given)?;
