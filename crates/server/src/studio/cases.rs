@@ -21,7 +21,6 @@ use superstep_graph::{
 use super::{
     Studio,
     actions::replay_view,
-    threads::Head,
     types::{CaseFile, CaseView},
 };
 use crate::{api::extract::Body, error::ApiError};
@@ -46,7 +45,7 @@ pub(super) async fn export(
     State(studio): State<Arc<Studio>>,
     Path(thread): Path<String>,
 ) -> Result<Json<CaseFile>, ApiError> {
-    studio.refuse_hidden(&studio.head(&thread).await?)?;
+    studio.refuse_hidden(studio.head(&thread).await?.graph.as_deref())?;
     Ok(Json(file(&*studio.hub.checkpointer, &Studio::thread_id(&thread)).await?))
 }
 
@@ -57,7 +56,7 @@ pub(super) async fn accept_thread(
     Body(Nothing {}): Body<Nothing>,
 ) -> Result<Json<CaseFile>, ApiError> {
     let head = studio.head(&thread).await?;
-    studio.refuse_hidden(&head)?;
+    studio.refuse_hidden(head.graph.as_deref())?;
     let graph = studio.graph_of(&head)?.1;
     Ok(Json(studio.accepted(&**graph, &Studio::thread_id(&thread)).await?))
 }
@@ -84,15 +83,17 @@ pub(super) async fn accept(
     Body(Case { text }): Body<Case>,
 ) -> Result<Json<CaseFile>, ApiError> {
     let case = studio.load(&text).await?;
+    // The new one has the prompt of now.
+    studio.refuse_hidden(Some(&case.graph))?;
     let graph = studio.hub.graph(&case.graph)?.with_checkpointer(case.store);
     Ok(Json(studio.accepted(&*graph, &case.thread).await?))
 }
 
 impl Studio {
     /// # Errors
-    /// 403 if the page hides channels of the thread, all of which a case has.
-    fn refuse_hidden(&self, head: &Head) -> Result<(), ApiError> {
-        match self.shown(head.graph.as_deref()) {
+    /// 403 if the page hides channels of the graph, all of which a case has.
+    fn refuse_hidden(&self, graph: Option<&str>) -> Result<(), ApiError> {
+        match self.shown(graph) {
             None => Ok(()),
             Some(_) => {
 <<<<<<< HEAD
