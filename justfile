@@ -31,6 +31,14 @@ plots:
 studio:
     bash .ci/studio
 
+# The page of the studio in a browser with the aims for its speed, against an optimized server; needs chromium, and once `just server-clients`.
+studio-speed:
+    AIMS=1 cargo test --release -p superstep-server --test server -- studio::page --nocapture
+
+# Draws the picture of the studio in `docs/screens`; needs the same.
+studio-screens:
+    SCREENS="$PWD/docs/screens" ONLY="a thread has" cargo test -p superstep-server --test server -- studio::page
+
 # Draws the pictures of the chat in `docs/screens`; needs tmux.
 screens:
     cargo build -p superstep-cli && python3 docs/screens/chat.py target/debug/superstep

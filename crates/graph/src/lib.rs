@@ -80,9 +80,10 @@ pub mod erased {
         JsonGraph,
         input::InputError,
         of_inputs,
-        outcome::{AnyState, JsonOutcome, JsonSnapshot, JsonTask, values},
+        outcome::{AnyState, JsonOutcome, JsonSnapshot, JsonTask},
         thread::{JsonRun, JsonStream, JsonThread, ReplayRange, Running},
     };
+    pub use crate::run::{channel_values::values, subgraph_lookup::SubgraphValues};
 }
 
 /// Workflows that are one function.

@@ -30,8 +30,10 @@ pub enum ServerError {
     /// The server has no graph to serve.
     #[error("the server has no graph; add one with `Server::graph`")]
     NoGraph,
-    /// The graph of channels to hide is unknown.
-    #[error("the server has no graph `{graph}` whose channels could be hidden; add it with `Server::graph`")]
+    /// The graph of channels to hide, or of actions, is unknown.
+    #[error(
+        "the server has no graph `{graph}` whose channels could be hidden, or which could have actions; add it with `Server::graph`"
+    )]
     UnknownGraph {
         /// The graph.
         graph: String,

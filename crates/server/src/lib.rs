@@ -18,6 +18,7 @@ mod server;
 mod signal;
 mod studio;
 mod thread;
+mod thread_actions;
 mod wire;
 
 #[cfg(feature = "jwt")]
@@ -30,3 +31,4 @@ pub use error::ServerError;
 pub use limits::Limits;
 pub use server::Server;
 pub use signal::stop_signal;
+pub use thread_actions::ThreadActions;

@@ -27,6 +27,7 @@ use crate::{
     rows::claim::claim,
     runs::hub::{Admit, Hub, Options},
     studio::{self, Studio},
+    thread_actions::ThreadActions,
 };
 
 /// A server of graphs over HTTP, which unchanged clients of LangGraph use.
@@ -74,6 +75,7 @@ pub struct Server {
     admit: Option<Arc<Admit>>,
     read_only: bool,
     hidden: BTreeMap<String, BTreeSet<String>>,
+    actions: BTreeMap<String, Arc<dyn ThreadActions>>,
     #[cfg(feature = "webhooks")]
     private_webhooks: bool,
 }
@@ -92,6 +94,7 @@ impl Default for Server {
             admit: None,
             read_only: false,
             hidden: BTreeMap::new(),
+            actions: BTreeMap::new(),
             #[cfg(feature = "webhooks")]
             private_webhooks: false,
         }
@@ -118,6 +121,12 @@ impl Server {
         channels: impl IntoIterator<Item = C>,
     ) -> Self {
         self.hidden.entry(graph.into()).or_default().extend(channels.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets the actions of the studio on threads of a graph that concern more than their checkpoints.
+    pub fn thread_actions(mut self, graph: impl Into<String>, actions: impl ThreadActions + 'static) -> Self {
+        self.actions.insert(graph.into(), Arc::new(actions));
         self
     }
 
@@ -265,6 +274,7 @@ impl Server {
             admit,
             read_only,
             hidden,
+            actions,
             ..
         } = self;
         if graphs.is_empty() {
@@ -288,6 +298,9 @@ impl Server {
             channels.retain(|channel| !hidden.contains(channel));
             shown.insert(name, channels);
         }
+        if let Some(graph) = actions.keys().find(|name| !graphs.contains_key(*name)).cloned() {
+            return Err(ServerError::UnknownGraph { graph });
+        }
         let mut hub = Hub::open(
             graphs,
             checkpointer,
@@ -299,7 +312,7 @@ impl Server {
         )
         .await?;
         (hub.defaults, hub.options, hub.admit, hub.read_only) = (defaults, options, admit, read_only);
-        hub.shown = shown;
+        (hub.shown, hub.actions) = (shown, actions);
         let hub = Arc::new(hub);
         if !read_only {
             hub.recover().await?;

@@ -24,9 +24,9 @@ use crate::{
     Checkpointer, CompiledGraph, RunError, RunOptions, State,
     api::erased::{
         input::{InputError, ReadInput, read_as, read_update},
-        outcome::values,
         thread::{JsonThread, TypedThread},
     },
+    run::channel_values::values,
 };
 
 /// A compiled graph whose type of state only its methods know. Its inputs and states are JSON.

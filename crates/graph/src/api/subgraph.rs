@@ -22,7 +22,7 @@ use crate::{
     journal::{interrupts::waiting_record, memories::head, task_origin::Origins},
     run::{
         external_update::AsNode,
-        subgraph_lookup::{LocatedSubgraph, find},
+        subgraph_lookup::{LocatedSubgraph, SubgraphValues, find},
     },
 };
 
@@ -39,6 +39,19 @@ impl<S: State> Thread<S> {
     ) -> SubgraphThread<S, T> {
         let path = path.into_iter().map(Into::into).collect();
         SubgraphThread { root: self.clone(), path, state: PhantomData }
+    }
+
+    /// Returns the state of a subgraph of any type at the head of the thread; `None` if nothing of it is stored.
+    pub(crate) async fn subgraph_values(
+        &self,
+        path: Vec<String>,
+    ) -> Result<Option<SubgraphValues>, RunError> {
+        let (checkpointer, thread) = self.stored()?;
+        let (graph, checkpointer) = (self.graph.clone(), checkpointer.clone());
+        let root = LocatedSubgraph { graph, thread: thread.clone(), at: At::Head, seed: None };
+        let down = RemainingPath { checkpointer, path: path.into_iter(), reads_values: true };
+        let found = find(root, down).await?.downcast::<Option<SubgraphValues>>();
+        Ok(*found.expect("values were requested"))
     }
 }
 
@@ -132,7 +145,11 @@ impl<S: State, T: State> SubgraphThread<S, T> {
             );
         }
         let root = LocatedSubgraph { graph, thread: thread.clone(), at: At::Head, seed: None };
-        let found = find(root, RemainingPath { checkpointer, path: self.path.clone().into_iter() }).await?;
+        let found = find(
+            root,
+            RemainingPath { checkpointer, path: self.path.clone().into_iter(), reads_values: false },
+        )
+        .await?;
         let found = found.downcast::<LocatedSubgraph<T>>();
         found.map(|found| *found).map_err(|_| self.missing("its state is of another type"))
     }

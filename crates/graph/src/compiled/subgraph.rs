@@ -26,13 +26,16 @@ pub(crate) struct RemainingPath {
     pub(crate) checkpointer: Arc<dyn Checkpointer>,
     /// The remaining nodes of the path.
     pub(crate) path: std::vec::IntoIter<String>,
+    /// `true` to read the values at the end of the path.
+    pub(crate) reads_values: bool,
 }
 
 /// A node of a graph on `S` that runs another graph.
 pub(crate) trait Subgraph<S: State>: Send + Sync {
     fn persistence(&self) -> Persistence;
 
-    /// Returns the graph at the end of the path, as a `LocatedSubgraph` of its state. `state` is the node's state.
+    /// Returns the graph at the end of the path, as a `LocatedSubgraph` of its state, or its values, as an `Option<SubgraphValues>`.
+    /// `state` is the node's state.
     fn find(
         &self,
         state: S,

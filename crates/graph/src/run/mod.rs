@@ -4,6 +4,7 @@
 
 pub(crate) mod begin;
 mod breakpoints;
+pub(crate) mod channel_values;
 mod commit;
 pub(crate) mod conflicts;
 mod driver;

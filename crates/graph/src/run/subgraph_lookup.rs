@@ -5,6 +5,7 @@
 use std::{any::Any, sync::Arc};
 
 use futures::future::BoxFuture;
+use serde_json::{Map, Value};
 use superstep_checkpoint::{CheckpointMeta, Segment};
 use superstep_engine::{ChannelSet, NodeName};
 
@@ -17,6 +18,7 @@ use crate::{
     },
     node::Persistence,
     run::{
+        channel_values::values,
         conflicts::set_back_refused,
         restore::{Restored, RestoredTask, load, load_seeded},
         resumable::check,
@@ -31,6 +33,17 @@ pub(crate) struct LocatedSubgraph<T: State> {
     pub(crate) at: At,
     /// The state of its caller, if it works on that state.
     pub(crate) seed: Option<T>,
+}
+
+/// The state of a subgraph of any type.
+#[derive(Clone, Debug)]
+pub struct SubgraphValues {
+    /// The thread of the subgraph.
+    pub thread: ThreadId,
+    /// The checkpoint of the state.
+    pub checkpoint: CheckpointMeta,
+    /// The stored channels with their values.
+    pub values: Map<String, Value>,
 }
 
 /// A node that runs a graph on `T`.
@@ -70,7 +83,13 @@ pub(crate) async fn find<T: State>(
     from: LocatedSubgraph<T>,
     mut down: RemainingPath,
 ) -> Result<Box<dyn Any + Send>, RunError> {
-    let Some(name) = down.path.next() else { return Ok(Box::new(from)) };
+    let Some(name) = down.path.next() else {
+        return Ok(if down.reads_values {
+            Box::new(from.values(&down.checkpointer).await?)
+        } else {
+            Box::new(from)
+        });
+    };
     let inner = from.graph.inner().clone();
     let refuse = |why| RunError::NoSubgraph { graph: inner.name.clone(), node: name.clone(), why };
     let node = inner.topology.find(&name).ok_or_else(|| refuse("it has no such node"))?;
@@ -154,5 +173,13 @@ impl<T: State> LocatedSubgraph<T> {
             Some(seed) => load_seeded(self.graph.inner(), seed, checkpointer, &self.thread).await,
             None => load(self.graph.inner(), checkpointer, &self.thread, at, ChannelSet::EMPTY).await,
         }
+    }
+    async fn values(&self, checkpointer: &Arc<dyn Checkpointer>) -> Result<Option<SubgraphValues>, RunError> {
+        let Some(Restored { meta, state, .. }) = self.load(checkpointer).await? else { return Ok(None) };
+        Ok(Some(SubgraphValues {
+            thread: self.thread.clone(),
+            checkpoint: meta.shown(),
+            values: values(&state)?,
+        }))
     }
 }

@@ -19,7 +19,7 @@ mod storage;
 mod store;
 pub(crate) mod streams;
 mod system;
-mod threads;
+pub(crate) mod threads;
 
 use std::sync::Arc;
 

@@ -235,7 +235,7 @@ pub(super) async fn prune(
 }
 
 /// Stops the runs of a thread, and deletes it.
-pub(super) async fn remove(hub: &Arc<Hub>, id: &str) -> Result<(), ApiError> {
+pub(crate) async fn remove(hub: &Arc<Hub>, id: &str) -> Result<(), ApiError> {
     hub.close(id).await;
     let deleted = hub.delete_thread(id).await;
     hub.drop_logs(id);

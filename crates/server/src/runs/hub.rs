@@ -42,6 +42,7 @@ use crate::{
     },
     runs::{journal::Journals, lane::Lanes, live::LiveRun, log::Entry, origins::Origins},
     thread::logs::ThreadLogs,
+    thread_actions::ThreadActions,
     wire::{ids, time},
 };
 
@@ -68,6 +69,8 @@ pub(crate) struct Hub {
     pub(crate) read_only: bool,
     /// The channels that clients see, by graph; without an entry all of them.
     pub(crate) shown: BTreeMap<String, BTreeSet<String>>,
+    /// The actions on threads that concern more than their checkpoints, by graph.
+    pub(crate) actions: BTreeMap<String, Arc<dyn ThreadActions>>,
     pub(crate) metrics: Metrics,
     #[cfg(feature = "webhooks")]
     pub(crate) webhooks: crate::runs::webhook::Webhooks,
@@ -131,6 +134,7 @@ impl Hub {
             admit: None,
             read_only: false,
             shown: BTreeMap::new(),
+            actions: BTreeMap::new(),
             metrics: Metrics::new(),
             #[cfg(feature = "webhooks")]
             webhooks,

@@ -11,11 +11,11 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use superstep_graph::{
-    CheckpointId,
+    CheckpointId, RunOptions, ThreadId,
     checkpoint::{CheckpointMeta, Source},
     erased::ReplayRange,
     error::chain,
-    replay::Divergence,
+    replay::{Divergence, Replayed},
     thread::AsNode,
 };
 
@@ -211,7 +211,7 @@ pub(super) async fn update(
         Some(at) => studio.state(&head, at.0).await?.values.clone(),
         None => studio.initial(&head)?,
     };
-    let options = superstep_graph::RunOptions::new().thread(Studio::thread_id(&thread));
+    let options = RunOptions::new().thread(Studio::thread_id(&thread));
     let graph = studio.graph_of(&head)?.1;
     let graph = graph.with_checkpointer(Arc::new(DryCheckpointer::new(studio.hub.checkpointer.clone())));
     graph.thread(options.clone().at(at)).update(as_node, &update.values)?.await?;
@@ -230,26 +230,14 @@ pub(super) async fn replay(
 ) -> Result<Json<ReplayView>, ApiError> {
     let head = studio.head(&thread).await?;
     let graph = studio.graph_of(&head)?.1;
-    let mut options = studio.hub.defaults.clone().thread(Studio::thread_id(&thread));
-    if let Some(change) = &studio.hub.options {
-        options = change(options);
-    }
     if let Some(admit) = studio.hub.admit.as_ref().filter(|_| !live.is_empty()) {
         admit(Studio::thread_id(&thread), Vec::new()).await.map_err(ApiError::conflict)?;
     }
-    // The values of a request to a model have the system prompt, which is the value of no channel.
     let shows_values = studio.shown(head.graph.as_deref()).is_none();
     let range = ReplayRange { from: from.map(CheckpointId), to: to.map(CheckpointId), live };
-    let replayed = graph.thread(options).replay(range).await;
+    let replayed = graph.thread(studio.options(&Studio::thread_id(&thread))).replay(range).await;
     let replayed = replayed.map_err(|error| ApiError::impossible(chain(&error)))?;
-    Ok(Json(ReplayView {
-        same: replayed.supersteps,
-        taken: replayed.taken,
-        skipped: replayed.skipped,
-        left: replayed.left,
-        fork: replayed.fork.map(|fork| fork.0),
-        divergence: replayed.divergence.as_ref().map(|found| divergence(found, shows_values)),
-    }))
+    Ok(Json(replay_view(&replayed, shows_values)))
 }
 
 /// Compares two checkpoints, each as `THREAD@NUMBER`.
@@ -284,7 +272,7 @@ impl Studio {
     ///
     /// # Errors
     /// 409 if the thread has moved.
-    async fn expect_head(&self, thread: &str, expected: Option<u64>) -> Result<Head, ApiError> {
+    pub(super) async fn expect_head(&self, thread: &str, expected: Option<u64>) -> Result<Head, ApiError> {
         let head = self.head(thread).await?;
         let newest = head.meta.as_ref().map_or(0, |meta| meta.id.0);
         if expected.is_some_and(|expected| expected != newest) {
@@ -293,8 +281,14 @@ impl Studio {
         Ok(head)
     }
 
+    /// Returns the options of replays of a thread.
+    pub(super) fn options(&self, thread: &ThreadId) -> RunOptions {
+        let options = self.hub.defaults.clone().thread(thread.clone());
+        self.hub.options.iter().fold(options, |options, change| change(options))
+    }
+
     /// Adds a row for a thread that no client of this server began.
-    async fn adopt(&self, head: &Head) -> Result<(), ApiError> {
+    pub(super) async fn adopt(&self, head: &Head) -> Result<(), ApiError> {
         if self.hub.threads.has(&head.id) {
             return Ok(());
         }
@@ -343,6 +337,20 @@ impl Studio {
             }
         };
         Ok(path.iter().enumerate().map(step).collect())
+    }
+}
+
+/// Returns the result of a replay as the page has it. The values of a request to a model have the system prompt, which is the value
+/// of no channel; so they are left out where channels are hidden.
+pub(super) fn replay_view(replayed: &Replayed, shows_values: bool) -> ReplayView {
+    ReplayView {
+        is_whole: replayed.is_whole(),
+        same: replayed.supersteps,
+        taken: replayed.taken,
+        skipped: replayed.skipped,
+        left: replayed.left,
+        fork: replayed.fork.map(|fork| fork.0),
+        divergence: replayed.divergence.as_ref().map(|found| divergence(found, shows_values)),
     }
 }
 

@@ -20,10 +20,11 @@ use superstep_graph::{
 
 use super::{
     Studio, diff,
-    part::{entry, part, preview, shorten},
+    part::{entry, part_of, preview, shorten},
     threads::{Head, question},
     types::{
-        CallView, Changes, CheckpointView, MessagePage, MessageView, Part, TaskStatus, TaskView, WriteView,
+        CallView, Changes, CheckpointView, MessagePage, MessageView, Part, Status, TaskStatus, TaskView,
+        WriteView,
     },
 };
 use crate::{
@@ -56,8 +57,8 @@ pub(super) async fn read(
 ) -> Result<Json<CheckpointView>, ApiError> {
     let head = studio.head(&thread).await?;
     let state = studio.state(&head, at).await?;
-    let commit = studio.hub.checkpointer.read_commit(&Studio::thread_id(&thread), CheckpointId(at)).await?;
     let missing = || ApiError::not_found("checkpoint", &at.to_string());
+    let commit = studio.hub.checkpointer.read_commit(&Studio::thread_id(&thread), CheckpointId(at)).await?;
     let (meta, commit) =
         (state.snapshot.checkpoint.as_ref().ok_or_else(missing)?, commit.ok_or_else(missing)?);
     let wrote = commit.applied.iter().map(|task| {
@@ -99,13 +100,8 @@ pub(super) async fn value(
     Path((thread, at)): Path<(String, u64)>,
     query: Query,
 ) -> Result<Json<Part>, ApiError> {
-    let channel = query.get("channel").ok_or_else(|| ApiError::invalid("channel: expected a name"))?;
-    let (pointer, offset) = (query.get("pointer").unwrap_or_default(), query.number("offset")?.unwrap_or(0));
     let state = studio.state(&studio.head(&thread).await?, at).await?;
-    let found = state.values.get(channel).and_then(|value| value.pointer(pointer));
-    let found = found.ok_or_else(|| ApiError::not_found("value", &format!("{channel}{pointer}")))?;
-    let key = pointer.rsplit('/').next().filter(|key| !key.is_empty()).unwrap_or(channel);
-    Ok(Json(part(key, found, offset)))
+    Ok(Json(part_of(&state.values, &query)?))
 }
 
 pub(super) async fn changes(
@@ -133,11 +129,14 @@ pub(super) async fn messages(
     query: Query,
 ) -> Result<Json<MessagePage>, ApiError> {
     let limit = limit(query.number("limit")?, 50)?;
-    let state = studio.state(&studio.head(&thread).await?, at).await?;
+    let head = studio.head(&thread).await?;
+    let state = studio.state(&head, at).await?;
     let all = state.values.get(CHANNEL).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let end = query.number("before")?.unwrap_or(all.len()).min(all.len());
     let first = end.saturating_sub(limit);
-    let messages = all[first..end].iter().map(message).collect();
+    let shown = &all[first..end];
+    let arrivals = studio.arrivals(&Studio::thread_id(&thread), CheckpointId(at), shown).await;
+    let messages = shown.iter().zip(arrivals).map(|(json, from)| message(json, from)).collect();
     Ok(Json(MessagePage { total: all.len(), first, messages }))
 }
 
@@ -157,7 +156,8 @@ impl Studio {
         let newest = head.meta.as_ref().ok_or_else(|| ApiError::not_found("checkpoint", &at.to_string()))?;
         // Of a thread that was deleted and begun again, the newest checkpoint has another time.
         let key = (head.id.clone(), id, newest.created_ms);
-        let is_head = newest.id == id;
+        // The head of a damaged thread is not the newest checkpoint.
+        let is_head = newest.id == id && head.status != Status::Damaged;
         if !is_head && let Some(known) = self.cached(&key) {
             return Ok(known);
         }
@@ -255,7 +255,7 @@ fn role(message: &Value) -> Option<&str> {
     })
 }
 
-fn message(message: &Value) -> MessageView {
+fn message(message: &Value, from: Option<u64>) -> MessageView {
     let text = |name: &str| match &message[name] {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -281,5 +281,6 @@ fn message(message: &Value) -> MessageView {
         call: message["tool_call_id"].as_str().filter(|id| !id.is_empty()).map(str::to_owned),
         failed: is("failed"),
         interrupted: is("interrupted"),
+        from,
     }
 }

@@ -20,7 +20,8 @@ pub(super) async fn read(
     State(studio): State<Arc<Studio>>,
     Path(name): Path<String>,
 ) -> Result<Json<GraphView>, ApiError> {
-    let mut view = view(&**studio.hub.graph(&name)?);
+    let has_actions = studio.hub.actions.contains_key(&name);
+    let mut view = view(&**studio.hub.graph(&name)?, has_actions);
     if let Some(shown) = studio.shown(Some(&name)) {
         view.channels.retain(|channel| shown.contains(&channel.name));
     }
@@ -28,7 +29,7 @@ pub(super) async fn read(
 }
 
 /// Returns a graph with its layout, and all its channels.
-fn view(graph: &dyn JsonGraph) -> GraphView {
+fn view(graph: &dyn JsonGraph, has_actions: bool) -> GraphView {
     let drawing = graph.topology().drawing();
     let picture = drawing.picture();
     let nodes = drawing.nodes.iter().zip(picture.nodes);
@@ -63,5 +64,6 @@ fn view(graph: &dyn JsonGraph) -> GraphView {
         arrows: arrows.collect(),
         channels: channels.collect(),
         input_schema: graph.input_schema(),
+        has_actions,
     }
 }

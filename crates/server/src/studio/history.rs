@@ -10,8 +10,8 @@ use axum::{
 };
 use serde_json::value::RawValue;
 use superstep_graph::{
-    CheckpointId, History,
-    checkpoint::{CheckpointMeta, Commit, Source, TaskRecord},
+    CheckpointId, History, ThreadId,
+    checkpoint::{CheckpointError, CheckpointMeta, Commit, Source, TaskRecord},
 };
 use superstep_llm::Usage;
 
@@ -25,6 +25,12 @@ use crate::{api::extract::Query, error::ApiError};
 /// The maximum number of checkpoints in an overview, and the number that is read at once.
 const MAX: usize = 20_000;
 const PAGE: usize = 512;
+
+/// A number that is greater than those of all checkpoints.
+const FIRST_ABOVE: u64 = 1 << 32;
+
+/// The maximum number of checkpoints before a damaged one that are tried.
+const UNREADABLE: usize = 8;
 
 /// The maximum number of checkpoints in a window.
 const WINDOW: u64 = 100;
@@ -100,7 +106,7 @@ pub(super) async fn window(
 }
 
 impl Studio {
-    /// Returns the checkpoints after one, newest first, and whether older ones are left out.
+    /// Returns the checkpoints after one, newest first, and whether older ones are left out: there are too many, or they cannot be read.
     pub(super) async fn checkpoints(
         &self,
         thread: &str,
@@ -108,12 +114,28 @@ impl Studio {
     ) -> Result<(Vec<CheckpointMeta>, bool), ApiError> {
         let thread = Self::thread_id(thread);
         let mut metas: Vec<CheckpointMeta> = Vec::new();
+        // A page that already has most of them needs few more.
+        let mut limit = if after > 0 { PAGE } else { MAX };
         loop {
             let before = metas.last().map(|meta| meta.id);
-            // A page that already has most of them needs few more.
-            let limit = if after > 0 { PAGE } else { MAX };
             let range = History { limit: Some(limit), before, ..History::default() };
-            let page = self.hub.checkpointer.history(&thread, range).await?;
+            let page = match self.hub.checkpointer.history(&thread, range).await {
+                Ok(page) => page,
+                // One of them is damaged. Those that are newer are read in smaller parts.
+                Err(CheckpointError::Corrupt { .. }) if limit > 1 => {
+                    limit = limit.min(PAGE) / 2;
+                    continue;
+                }
+                Err(CheckpointError::Corrupt { .. }) if metas.is_empty() => {
+                    metas.extend(self.newest_readable(&thread).await);
+                    if metas.is_empty() {
+                        return Ok((metas, true));
+                    }
+                    continue;
+                }
+                Err(CheckpointError::Corrupt { .. }) => return Ok((metas, true)),
+                Err(error) => return Err(error.into()),
+            };
             let is_last = page.len() < limit;
             metas.extend(page);
             if metas.len() >= MAX && !is_last {
@@ -124,6 +146,35 @@ impl Studio {
                 return Ok((metas, false));
             }
         }
+    }
+
+    /// Returns the newest checkpoint of a thread that can be read although the head cannot; `None` if there is none.
+    pub(super) async fn newest_readable(&self, thread: &ThreadId) -> Option<CheckpointMeta> {
+        // Before the first damaged checkpoint every one is found, after it none.
+        let (mut below, mut above) = (1, FIRST_ABOVE);
+        let mut found = None;
+        while below < above {
+            let middle = below + (above - below) / 2;
+            let range =
+                History { limit: Some(1), before: Some(CheckpointId(middle + 1)), ..History::default() };
+            match self.hub.checkpointer.history(thread, range).await {
+                Ok(mut page) => {
+                    found = page.pop().or(found);
+                    below = middle + 1;
+                }
+                Err(_) => above = middle,
+            }
+        }
+        // The records of its tasks may be in one that follows it.
+        for _ in 0..UNREADABLE {
+            let id = found.as_ref()?.id;
+            if matches!(self.hub.checkpointer.load(thread, Some(id)).await, Ok(Some(_))) {
+                return found;
+            }
+            let range = History { limit: Some(1), before: Some(id), ..History::default() };
+            found = self.hub.checkpointer.history(thread, range).await.ok()?.pop();
+        }
+        None
     }
 
     fn row(&self, head: &Head, id: u64, commit: &Commit) -> WindowRow {

@@ -11,8 +11,11 @@
 //! | `types` | the JSON, from which the types of the page are generated |
 //! | `threads` | heads of threads: the list, the inbox, one thread |
 //! | `history` | the checkpoints of a thread: an overview in columns, and windows with details |
-//! | `checkpoint` | one checkpoint: outline, parts of values, tasks, messages, changes |
+//! | `checkpoint`, `arrivals` | one checkpoint: outline, parts of values, tasks, messages, changes |
+//! | `subgraph` | the states of called graphs |
 //! | `actions`, `dry_run` | runs, answers, forks, updates, replays, comparisons |
+//! | `cases` | threads as cases of tests |
+//! | `manage` | copies, prunes and deletions; messages to runs, and restored files |
 //! | `events` | the stream of a page |
 //! | `diff`, `part`, `graph` | pure functions: differences, parts of values, layouts |
 //! | `assets` | the built page |
@@ -20,14 +23,18 @@
 //! Start at [`routes`].
 
 mod actions;
+mod arrivals;
 mod assets;
+mod cases;
 mod checkpoint;
 mod diff;
 mod dry_run;
 mod events;
 mod graph;
 mod history;
+mod manage;
 mod part;
+mod subgraph;
 mod threads;
 mod types;
 
@@ -118,12 +125,22 @@ pub(crate) fn routes(studio: Arc<Studio>) -> Router {
         .route("/threads/{thread}/at/{checkpoint}/value", get(checkpoint::value))
         .route("/threads/{thread}/at/{checkpoint}/changes", get(checkpoint::changes))
         .route("/threads/{thread}/at/{checkpoint}/messages", get(checkpoint::messages))
+        .route("/threads/{thread}/subgraph", get(subgraph::read))
+        .route("/threads/{thread}/subgraph/value", get(subgraph::value))
         .route("/threads/{thread}/run", post(actions::run))
         .route("/threads/{thread}/answers", post(actions::answer))
         .route("/threads/{thread}/cancel", post(actions::cancel))
         .route("/threads/{thread}/fork", post(actions::fork))
         .route("/threads/{thread}/update", post(actions::update))
         .route("/threads/{thread}/replay", post(actions::replay))
+        .route("/threads/{thread}/steer", post(manage::steer))
+        .route("/threads/{thread}/copy", post(manage::copy))
+        .route("/threads/{thread}/prune", post(manage::prune))
+        .route("/threads/{thread}/revert", post(manage::revert))
+        .route("/threads/{thread}/delete", post(manage::delete))
+        .route("/threads/{thread}/case", get(cases::export).post(cases::accept_thread))
+        .route("/cases/replay", post(cases::replay))
+        .route("/cases/accept", post(cases::accept))
         .route("/{*unknown}", get(unknown).post(unknown))
         .layer(middleware::from_fn_with_state(studio.clone(), check))
         .with_state(studio);

@@ -2,9 +2,10 @@
 //!
 //! Start at [`part`].
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::types::{Entry, JsonKind, Part};
+use crate::{api::extract::Query, error::ApiError};
 
 /// The maximum size of a preview, in bytes.
 const PREVIEW: usize = 256;
@@ -55,6 +56,19 @@ pub(crate) fn part(key: &str, value: &Value, offset: usize) -> Part {
     };
     part.next = (until < part.value.count).then_some(until);
     part
+}
+
+/// Returns the part that a request names by `channel`, `pointer` and `offset`.
+///
+/// # Errors
+/// 404 if there is no such value.
+pub(super) fn part_of(values: &Map<String, Value>, query: &Query) -> Result<Part, ApiError> {
+    let channel = query.get("channel").ok_or_else(|| ApiError::invalid("channel: expected a name"))?;
+    let (pointer, offset) = (query.get("pointer").unwrap_or_default(), query.number("offset")?.unwrap_or(0));
+    let found = values.get(channel).and_then(|value| value.pointer(pointer));
+    let found = found.ok_or_else(|| ApiError::not_found("value", &format!("{channel}{pointer}")))?;
+    let key = pointer.rsplit('/').next().filter(|key| !key.is_empty()).unwrap_or(channel);
+    Ok(part(key, found, offset))
 }
 
 /// Returns the beginning of the JSON of a value, at most about so many bytes, and the size of the whole.

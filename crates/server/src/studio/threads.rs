@@ -96,10 +96,11 @@ pub(super) async fn read(
     State(studio): State<Arc<Studio>>,
     Path(thread): Path<String>,
 ) -> Result<Json<ThreadView>, ApiError> {
-    let head = studio.head(&thread).await?;
+    let mut head = studio.head(&thread).await?;
+    let questions = studio.questions(&mut head).await;
     let stored_by = head.meta.as_ref().and_then(CheckpointMeta::graph).map(|graph| graph.to_string());
-    let questions = if head.waits > 0 { studio.questions(&head).await? } else { Vec::new() };
     let checkpoints = match head.meta {
+        Some(_) if head.status == Status::Damaged => 0,
         Some(_) => studio.hub.checkpointer.count(&Studio::thread_id(&thread)).await?,
         None => 0,
     };
@@ -108,8 +109,8 @@ pub(super) async fn read(
 
 pub(super) async fn inbox(State(studio): State<Arc<Studio>>) -> Result<Json<Inbox>, ApiError> {
     let mut threads = Vec::new();
-    for head in studio.heads().await?.into_iter().filter(|head| head.waits > 0) {
-        let questions = studio.questions(&head).await?;
+    for mut head in studio.heads().await?.into_iter().filter(|head| head.waits > 0) {
+        let questions = studio.questions(&mut head).await;
         threads.push(InboxThread { line: studio.line(head).await, questions });
     }
     Ok(Json(Inbox { threads }))
@@ -153,7 +154,13 @@ impl Studio {
         if matches!(newest, Ok(None)) && !self.hub.threads.has(thread) {
             return Err(ApiError::not_found("thread", thread));
         }
-        Ok(self.head_of(&id, newest).await)
+        let mut head = self.head_of(&id, newest).await;
+        if head.status == Status::Damaged && head.meta.is_none() {
+            // The checkpoints before it can still be inspected.
+            head.meta = self.newest_readable(&id).await;
+            head.graph = self.name_of(self.hub.threads.get(thread).as_ref(), head.meta.as_ref());
+        }
+        Ok(head)
     }
 
     async fn head_of(
@@ -267,9 +274,23 @@ impl Studio {
         Ok(self.graph_of(head)?.1.thread(options))
     }
 
-    async fn questions(&self, head: &Head) -> Result<Vec<QuestionView>, ApiError> {
-        let snapshot = self.open(head, None)?.state().await?;
-        Ok(snapshot.interrupts().map(question).collect())
+    /// Returns the questions of a thread that wait. If they cannot be read, the head has the reason.
+    async fn questions(&self, head: &mut Head) -> Vec<QuestionView> {
+        if head.waits == 0 {
+            return Vec::new();
+        }
+        let read = async { Ok::<_, ApiError>(self.open(head, None)?.state().await?) };
+        match read.await {
+            Ok(snapshot) => snapshot.interrupts().map(question).collect(),
+            Err(error) => {
+                if error.status.is_server_error() {
+                    head.status = Status::Damaged;
+                    head.meta = self.newest_readable(&Self::thread_id(&head.id)).await;
+                }
+                head.error = Some(error.detail);
+                Vec::new()
+            }
+        }
     }
 
     pub(super) async fn line(&self, head: Head) -> ThreadLine {

@@ -84,6 +84,8 @@ json_types! {
         pub(crate) channels: Vec<ChannelInfo>,
         #[cfg_attr(test, ts(type = "unknown"))]
         pub(crate) input_schema: Value,
+        /// Runs read messages that are sent meanwhile, and files that they change can be restored.
+        pub(crate) has_actions: bool,
     }
 
     /// A node. `x` and `y` are the centre of its box.
@@ -198,6 +200,18 @@ json_types! {
         /// The text of its update, if it is finished.
         pub(crate) result: Option<String>,
         pub(crate) item: Option<String>,
+        /// The paths of the graphs that it called.
+        pub(crate) subgraphs: Vec<String>,
+    }
+
+    /// The state of a graph that a pending task called, at the head of the thread.
+    struct SubgraphView {
+        pub(crate) checkpoint: u64,
+        pub(crate) step: i64,
+        pub(crate) next: Vec<String>,
+        pub(crate) created_ms: i64,
+        pub(crate) channels: Vec<Entry>,
+        /// The paths of the graphs that its tasks called.
         pub(crate) subgraphs: Vec<String>,
     }
 
@@ -319,6 +333,8 @@ json_types! {
         pub(crate) call: Option<String>,
         pub(crate) failed: bool,
         pub(crate) interrupted: bool,
+        /// The checkpoint with which it came; null if that is not among the last ones.
+        pub(crate) from: Option<u64>,
     }
 
     struct CallView {
@@ -342,6 +358,30 @@ json_types! {
         /// The new checkpoint; null for a run.
         pub(crate) checkpoint: Option<u64>,
         pub(crate) thread: String,
+    }
+
+    /// The numbers of checkpoints that were deleted, and that are left.
+    struct Pruned {
+        pub(crate) pruned: usize,
+        pub(crate) left: usize,
+    }
+
+    /// The files that were restored, a line for each.
+    struct Reverted {
+        pub(crate) files: Vec<String>,
+    }
+
+    /// A thread as the file of a case.
+    struct CaseFile {
+        pub(crate) name: String,
+        pub(crate) text: String,
+    }
+
+    /// A case that was replayed.
+    struct CaseView {
+        pub(crate) thread: String,
+        pub(crate) graph: String,
+        pub(crate) replay: ReplayView,
     }
 
     /// The result of an update that was not stored.
@@ -370,6 +410,8 @@ json_types! {
 
     /// The result of a replay.
     struct ReplayView {
+        /// Nothing was taken as stored, skipped, or not reached.
+        pub(crate) is_whole: bool,
         pub(crate) same: usize,
         pub(crate) taken: usize,
         pub(crate) skipped: usize,

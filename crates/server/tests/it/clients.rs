@@ -22,7 +22,7 @@ pub(crate) fn installed(client: &str) -> Option<PathBuf> {
 }
 
 /// Returns the browser of this machine.
-fn chromium() -> Option<PathBuf> {
+pub(crate) fn chromium() -> Option<PathBuf> {
     let folders = std::env::split_paths(&std::env::var_os("PATH")?).collect::<Vec<_>>();
     folders.iter().map(|folder| folder.join("chromium")).find(|program| program.exists())
 }

@@ -75,7 +75,7 @@ async fn a_channel_that_cannot_be_hidden_is_an_error_of_the_start() {
         (
             "other",
             "log",
-            "the server has no graph `other` whose channels could be hidden; add it with `Server::graph`",
+            "the server has no graph `other` whose channels could be hidden, or which could have actions; add it with `Server::graph`",
         ),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -149,6 +149,8 @@ async fn the_studio_shows_hidden_channels_to_administrators_with_a_key_only() {
         let (status, _) = open.refused(Method::GET, &format!("{API}/threads/{path}"), Value::Null).await;
         assert_eq!(status, 404, "{path}");
     }
+    let (status, _) = open.refused(Method::GET, &format!("{API}/threads/talk/case"), Value::Null).await;
+    assert_eq!(status, 403);
     for (graph, channels) in [("guarded", json!(["messages"])), ("counter", json!(["n"]))] {
         let view = open.get(&format!("{API}/graphs/{graph}")).await;
         let names = view["channels"].as_array().unwrap().iter().map(|channel| channel["name"].clone());

@@ -1,138 +1,30 @@
 //! The API of the studio, and its page in a browser, where there is one.
 
-use std::{path::Path, sync::Arc, time::Duration};
+mod graphs;
+mod manage;
+mod page;
+
+use std::{sync::Arc, time::Duration};
 
 use reqwest::{Method, header};
 use serde_json::{Value, json};
-use superstep_graph::{
-    Checkpointer, Cx, END, JsonChannels, JsonState, JsonUpdate, Log, MemoryCheckpointer, Route, RunOptions,
-    START, State, StateGraph, state::JsonReducer,
-};
+use superstep_graph::{Checkpointer, JsonUpdate, MemoryCheckpointer, RunOptions, State as _};
 use superstep_server::Server;
-use tokio::{process::Command, time::timeout};
 
+use self::graphs::{helper, long, wide};
 use crate::{
-    clients::installed,
-    graphs::{self, open},
+    graphs::{Gated, all, gate, open},
     support::{Reader, TestServer, serve, start},
 };
 
 pub(crate) const API: &str = "/studio/api";
 
-#[derive(Route, Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
-    Continue,
-    Finish,
-}
-
-/// A graph like the agent: a model that writes in pieces, and a tool that requires approval.
-fn helper(prompt: &'static str) -> superstep_graph::CompiledGraph<JsonState> {
-    let channels = JsonChannels::new()
-        .with("messages", JsonReducer::MergeById)
-        .with("steps", JsonReducer::Sum)
-        .with("usage", JsonReducer::LastValue)
-        .with("files", JsonReducer::Union)
-        .with("note", JsonReducer::LastValue);
-    let mut graph = StateGraph::with_initial("helper", JsonState::new(&channels).unwrap());
-    let agent = graph.add_node("agent", move |state: JsonState, cx: Cx| async move {
-        let messages: Vec<Value> = state.items("messages").cloned().collect();
-        let id = format!("answer-{}", messages.len());
-        let is_done = messages.last().is_some_and(|last| last["role"] == "tool");
-        let is_done = cx.recorded("request", async || is_done).await;
-        cx.compared("prompt", move || json!({ "system": prompt })).await;
-        let text = if is_done {
-            "Renamed. Both files say `reader` now, and the tests pass."
-        } else {
-            "Two places name it:\n\n- `src/lib.rs`, which **declares** it\n- `src/main.rs`, which uses it\n\n```rust\nmod reader;\n```"
-        };
-        for piece in text.split_inclusive(' ') {
-            cx.emit_message(&id, json!({ "role": "assistant", "content": piece }));
-        }
-        let calls = if is_done { json!([]) } else {
-            json!([{ "id": format!("c{}", messages.len()), "name": "edit_file", "arguments": json!({
-                "path": "src/lib.rs", "old_string": "mod parser;", "new_string": "mod reader;",
-            }).to_string() }])
-        };
-        let message = json!({ "id": id, "role": "assistant", "content": text, "tool_calls": calls,
-            "reasoning": if is_done { "" } else { "The user wants a rename. Every use has to be found before the edit." } });
-        cx.emit_full_message(&id, &message);
-        let tokens = 400 * (messages.len() as u64 + 1);
-        JsonUpdate::new().write("messages", json!([message])).write("steps", 1)
-            .write("usage", json!({ "input_tokens": tokens, "output_tokens": tokens / 8 }))
-    });
-    let tools = graph.add_node("tools", async |state: JsonState, cx: Cx| {
-        let call = state.items("messages").last().cloned().unwrap_or_default()["tool_calls"][0].clone();
-        let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap_or("{}")).unwrap();
-        let request = json!({ "call_id": call["id"], "tool": call["name"], "args": arguments, "question": "Edit src/lib.rs?" });
-        let answer: Value = cx.interrupt("c1", request).await;
-        let id = format!("result-{}", call["id"].as_str().unwrap_or_default());
-        let content = if answer == "approve" { "2 lines changed".to_owned() } else { format!("refused: {answer}") };
-        let message = json!({ "id": id, "role": "tool", "content": content, "tool_call_id": call["id"] });
-        let file = if answer == "approve" { "use std::io;\nmod reader;\n\nfn main() {}\n" } else { "use std::io;\nmod parser;\n\nfn main() {}\n" };
-        JsonUpdate::new().write("messages", json!([message])).write("files", json!({ "src/lib.rs": file }))
-    });
-    graph.add_edge(START, agent);
-    let route = |state: &JsonState| {
-        let last = state.items("messages").last().cloned().unwrap_or_default();
-        let calls = last["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty());
-        if calls { Then::Continue } else { Then::Finish }
-    };
-    graph.add_conditional_edges(agent, route, |then| match then {
-        Then::Continue => tools,
-        Then::Finish => END,
-    });
-    graph.add_edge(tools, agent);
-    graph.compile().unwrap()
-}
-
-#[derive(State, Clone, Debug, Default)]
-struct Long {
-    left: u32,
-    #[channel(append)]
-    log: Log<String>,
-}
-
-/// A node that runs as often as its input says.
-fn long() -> superstep_graph::CompiledGraph<Long> {
-    let mut graph = StateGraph::<Long>::new("long");
-    let work =
-        graph.add_node("work", async |long: Long, _: Cx| Long::update().left(long.left.saturating_sub(1)));
-    let check = graph.add_node("check", async |_: Long, _: Cx| ());
-    graph.add_edge(START, work);
-    graph.add_edge(work, check);
-    let route = |long: &Long| if long.left > 0 { Then::Continue } else { Then::Finish };
-    graph.add_conditional_edges(check, route, |then| match then {
-        Then::Continue => work,
-        Then::Finish => END,
-    });
-    graph.compile().unwrap()
-}
-
-/// Two hundred nodes in rows.
-fn wide() -> superstep_graph::CompiledGraph<Long> {
-    let mut graph = StateGraph::<Long>::new("wide");
-    let mut before = vec![];
-    for row in 0..20 {
-        let nodes: Vec<_> = (0..10)
-            .map(|nth| graph.add_node(&format!("row_{row}_{nth}"), async |_: Long, _: Cx| ()))
-            .collect();
-        for (nth, node) in nodes.iter().enumerate() {
-            match before.get(nth) {
-                Some(before) => graph.add_edge(*before, *node),
-                None => graph.add_edge(START, *node),
-            }
-        }
-        before = nodes;
-    }
-    for node in before {
-        graph.add_edge(node, END);
-    }
-    graph.compile().unwrap()
-}
-
 fn studio(server: Server) -> Server {
     let server = server.defaults(RunOptions::new().step_limit(20_000));
-    graphs::all(server).graph("helper", helper("You are terse.")).graph("long", long()).graph("wide", wide())
+    all(server)
+        .graph("helper", helper("helper", "You are terse."))
+        .graph("long", long())
+        .graph("wide", wide())
 }
 
 pub(crate) async fn begun(server: &TestServer, thread: &str, graph: &str, input: Value) {
@@ -200,7 +92,7 @@ async fn threads_are_listed_with_their_status_and_their_first_input() {
 #[tokio::test]
 async fn a_thread_of_another_program_is_listed_and_continued() {
     let store = Arc::new(MemoryCheckpointer::new());
-    let other = helper("You are terse.").with_checkpointer(store.clone());
+    let other = helper("helper", "You are terse.").with_checkpointer(store.clone());
     let input: JsonUpdate = serde_json::from_value(ask()).unwrap();
     other.thread("rename").run(input).await.unwrap();
     let server = serve(studio(Server::new()).checkpointer(store as Arc<dyn Checkpointer>)).await;
@@ -304,8 +196,9 @@ async fn a_replay_names_the_first_difference_and_paths_are_compared() {
     let same = before.post(&format!("{API}/threads/rename/replay"), json!({})).await;
     assert_eq!(same["divergence"], Value::Null);
     before.stop().await;
-    let server =
-        Server::new().graph("helper", helper("You are kind.")).checkpointer(store as Arc<dyn Checkpointer>);
+    let server = Server::new()
+        .graph("helper", helper("helper", "You are kind."))
+        .checkpointer(store as Arc<dyn Checkpointer>);
     let server = serve(server).await;
     let found = server.post(&format!("{API}/threads/rename/replay"), json!({})).await["divergence"].clone();
     assert_eq!(
@@ -340,9 +233,9 @@ async fn a_page_follows_runs_of_this_server_and_of_other_programs() {
     open("studio");
     let end = head(&|data| data["status"] == "done").await["head"].as_u64().unwrap();
     // Another program with the same store.
-    let other = graphs::gate().with_checkpointer(store);
+    let other = gate().with_checkpointer(store);
     open("studio");
-    other.thread("gated").run(graphs::Gated::update()).await.unwrap();
+    other.thread("gated").run(Gated::update()).await.unwrap();
     assert!(head(&|data| data["status"] == "done").await["head"].as_u64().unwrap() > end);
     let stream = server.request(Method::GET, &format!("{API}/events?thread=rename")).send().await.unwrap();
     server
@@ -373,6 +266,14 @@ async fn a_studio_for_reading_changes_nothing() {
         "threads/t/fork",
         "threads/t/update",
         "threads/t/replay",
+        "threads/t/steer",
+        "threads/t/copy",
+        "threads/t/prune",
+        "threads/t/revert",
+        "threads/t/delete",
+        "threads/t/case",
+        "cases/replay",
+        "cases/accept",
         "other",
     ] {
         let (status, _) = server.refused(Method::POST, &format!("{API}/{path}"), json!({})).await;
@@ -403,37 +304,4 @@ async fn the_page_needs_no_token_and_its_api_does() {
     let foreign =
         server.request(Method::GET, "/studio").header(header::HOST, "evil.example.org").send().await.unwrap();
     assert_eq!(foreign.status(), 403);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_page_works_in_a_browser() {
-    let Some(clients) = installed("node_modules/playwright-core") else { return };
-    let Some(chromium) = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"]
-        .into_iter()
-        .find(|path| Path::new(path).exists())
-    else {
-        let mut out = std::io::stderr();
-        std::io::Write::write_all(&mut out, b"\nSKIPPED: there is no chromium\n\n").unwrap();
-        return;
-    };
-    let server = serve(studio(Server::new())).await;
-    begun(&server, "rename", "helper", ask()).await;
-    begun(&server, "both", "two", json!({})).await;
-    begun(&server, "sum", "fail", json!({ "n": 3 })).await;
-    begun(
-        &server,
-        "count",
-        "counter",
-        json!({ "n": 5, "log": ["<script>document.title = 'broken'</script>"] }),
-    )
-    .await;
-    begun(&server, "rows", "wide", json!({ "left": 1 })).await;
-    let texts = vec!["a line of a long text\n".repeat(2_500); 20];
-    begun(&server, "ten-thousand", "long", json!({ "left": 4_999, "log": texts })).await;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/studio/page.mjs");
-    let mut command = Command::new("node");
-    command.arg(script).arg(&server.url).arg(chromium).env("CLIENTS", clients).kill_on_drop(true);
-    let output = timeout(Duration::from_secs(240), command.output()).await.unwrap().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && out.ends_with("done\n"), "{out}\n{err}");
 }

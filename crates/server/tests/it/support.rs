@@ -35,7 +35,11 @@ pub(crate) async fn start() -> TestServer {
 
 /// Starts a server.
 pub(crate) async fn serve(server: Server) -> TestServer {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    serve_on(server, TcpListener::bind("127.0.0.1:0").await.unwrap())
+}
+
+/// Starts a server that listens already.
+pub(crate) fn serve_on(server: Server, listener: TcpListener) -> TestServer {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(server.serve_until(listener, async { drop(stopped.await) }));

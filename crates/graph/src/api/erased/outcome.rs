@@ -7,11 +7,11 @@ use std::{fmt, sync::Arc};
 use serde_json::{Map, Value};
 use superstep_checkpoint::CheckpointMeta;
 use superstep_engine::NodeName;
-use superstep_state::Channel;
 
 use crate::{
     CheckpointId, CompiledGraph, Interrupt, Outcome, RunError, State, Status, ThreadId,
     api::state::{StateSnapshot, TaskSnapshot},
+    run::channel_values::values,
 };
 
 /// The result of a run that did not fail; an [`Outcome`] whose state becomes JSON on request.
@@ -119,19 +119,4 @@ impl fmt::Debug for AnyState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AnyState").finish_non_exhaustive()
     }
-}
-
-/// Returns the stored channels of a state with their values.
-///
-/// # Errors
-/// [`RunError::Unstorable`].
-pub fn values<S: State>(state: &S) -> Result<Map<String, Value>, RunError> {
-    let channels = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
-    let value = |(position, channel): (usize, &Channel)| {
-        let json = state.encode(position).and_then(|json| serde_json::from_slice(&json));
-        let what = || format!("the value of channel `{}`", channel.name);
-        let json = json.map_err(|source| RunError::Unstorable { what: what(), source })?;
-        Ok((channel.name.to_string(), json))
-    };
-    channels.map(value).collect()
 }

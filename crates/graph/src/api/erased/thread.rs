@@ -23,7 +23,10 @@ use crate::{
         },
         replay::{Replay, ReplayError, Replayed},
     },
-    run::{begin::RunInput, external_update::AsNode, folded_states::StateMismatch},
+    run::{
+        begin::RunInput, external_update::AsNode, folded_states::StateMismatch,
+        subgraph_lookup::SubgraphValues,
+    },
 };
 
 /// An operation on a thread, which begins when it is polled.
@@ -47,6 +50,9 @@ pub trait JsonThread: Send + Sync {
 
     /// Returns the state: see [`Thread::state`].
     fn state(&self) -> Running<'_, JsonSnapshot>;
+
+    /// Returns the state of a subgraph at the head of the thread; `None` if nothing of it is stored: see [`Thread::subgraph`].
+    fn subgraph(&self, path: Vec<String>) -> Running<'_, Option<SubgraphValues>>;
 
     /// Returns the checkpoints that match with their states, newest first: see
     /// [`ThreadHistory::states`](crate::thread::ThreadHistory::states).
@@ -159,6 +165,10 @@ impl<S: State> JsonThread for TypedThread<S> {
 
     fn state(&self) -> Running<'_, JsonSnapshot> {
         Box::pin(async { self.thread.state().await.and_then(JsonSnapshot::new) })
+    }
+
+    fn subgraph(&self, path: Vec<String>) -> Running<'_, Option<SubgraphValues>> {
+        Box::pin(self.thread.subgraph_values(path))
     }
 
     fn history(&self, range: History) -> Running<'_, Vec<JsonSnapshot>> {

@@ -28,7 +28,11 @@ waits: number, error: string | null, updated_ms: number, };
 
 export type Status = "running" | "waits" | "failed" | "paused" | "done" | "damaged" | "empty";
 
-export type GraphView = { name: string, version: string | null, width: number, height: number, nodes: Array<NodeView>, arrows: Array<ArrowView>, channels: Array<ChannelInfo>, input_schema: unknown, };
+export type GraphView = { name: string, version: string | null, width: number, height: number, nodes: Array<NodeView>, arrows: Array<ArrowView>, channels: Array<ChannelInfo>, input_schema: unknown, 
+/**
+ * Runs read messages that are sent meanwhile, and files that they change can be restored.
+ */
+has_actions: boolean, };
 
 export type NodeView = { label: string, is_round: boolean, x: number, y: number, width: number, height: number, };
 
@@ -94,7 +98,17 @@ effects: Array<string>,
 /**
  * The text of its update, if it is finished.
  */
-result: string | null, item: string | null, subgraphs: Array<string>, };
+result: string | null, item: string | null, 
+/**
+ * The paths of the graphs that it called.
+ */
+subgraphs: Array<string>, };
+
+export type SubgraphView = { checkpoint: number, step: number, next: Array<string>, created_ms: number, channels: Array<Entry>, 
+/**
+ * The paths of the graphs that its tasks called.
+ */
+subgraphs: Array<string>, };
 
 export type TaskStatus = "done" | "waits" | "failed" | "cancelled" | "started" | "pending";
 
@@ -164,7 +178,11 @@ export type MessageView = { id: string, role: string, content: string, is_cut: b
 /**
  * The call that it answers.
  */
-call: string | null, failed: boolean, interrupted: boolean, };
+call: string | null, failed: boolean, interrupted: boolean, 
+/**
+ * The checkpoint with which it came; null if that is not among the last ones.
+ */
+from: number | null, };
 
 export type CallView = { id: string, name: string, arguments: string, };
 
@@ -178,6 +196,14 @@ export type Accepted = {
  */
 checkpoint: number | null, thread: string, };
 
+export type Pruned = { pruned: number, left: number, };
+
+export type Reverted = { files: Array<string>, };
+
+export type CaseFile = { name: string, text: string, };
+
+export type CaseView = { thread: string, graph: string, replay: ReplayView, };
+
 export type DryRun = { changes: Changes, next: Array<string>, };
 
 export type Comparison = { changes: Changes, 
@@ -188,7 +214,11 @@ common: number | null, one: Array<PathStep>, other: Array<PathStep>, };
 
 export type PathStep = { id: number, step: number, source: string, ran: Array<string>, created_ms: number, };
 
-export type ReplayView = { same: number, taken: number, skipped: number, left: number, fork: number | null, divergence: DivergenceView | null, };
+export type ReplayView = { 
+/**
+ * Nothing was taken as stored, skipped, or not reached.
+ */
+is_whole: boolean, same: number, taken: number, skipped: number, left: number, fork: number | null, divergence: DivergenceView | null, };
 
 export type DivergenceView = { 
 /**

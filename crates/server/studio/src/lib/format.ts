@@ -2,8 +2,8 @@
 
 export function duration(ms: number): string {
   if (ms < 1_000) return `${Math.max(0, Math.round(ms))} ms`;
-  if (ms < 10_000) return `${(ms / 1_000).toFixed(1)} s`;
-  if (ms < 60_000) return `${Math.round(ms / 1_000)} s`;
+  if (ms < 9_950) return `${(ms / 1_000).toFixed(1)} s`;
+  if (ms < 59_500) return `${Math.round(ms / 1_000)} s`;
   if (ms < 3_600_000) return `${Math.round(ms / 60_000)} min`;
   if (ms < 86_400_000) return `${Math.round(ms / 3_600_000)} h`;
   return `${Math.round(ms / 86_400_000)} d`;
@@ -43,4 +43,21 @@ export function pretty(json: string): string {
   } catch {
     return json;
   }
+}
+
+/** The line of the first error in a text that is not JSON, which not all browsers say. */
+export function errorLine(text: string): number {
+  const lines = text.split('\n');
+  let before = '';
+  for (const [nth, line] of lines.entries()) {
+    before += `${line}\n`;
+    try {
+      JSON.parse(before);
+    } catch (error) {
+      const message = error instanceof Error ? error.message : '';
+      const isEnd = /end of|EOF/i.test(message) || Number(/position (\d+)/.exec(message)?.[1]) >= before.length;
+      if (!isEnd) return nth + 1;
+    }
+  }
+  return lines.length;
 }

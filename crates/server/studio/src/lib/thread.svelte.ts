@@ -15,6 +15,8 @@ export interface Row {
   /** The time since its parent: work of a superstep, a pause before an input. */
   ms: number;
   lane: number;
+  /** The checkpoint that it follows; a fork is a copy of its parent. */
+  base: number | null;
 }
 
 /** A piece of a message that a run sends. */
@@ -38,6 +40,8 @@ export class ThreadModel {
   isLoading = $state(true);
   messages = $state.raw<LiveMessage[]>([]);
   private positions = new Map<number, number>();
+  /** The checkpoints that follow each one, oldest first. */
+  private following = new Map<number, number[]>();
   private asked = new Set<number>();
   private stop: () => void;
   private overview: Overview | null = null;
@@ -76,6 +80,31 @@ export class ThreadModel {
     return this.positions.get(id) ?? -1;
   }
 
+  /** The checkpoints that follow the same one as this, with itself, oldest first. */
+  versions(id: number): number[] {
+    const base = this.row(id)?.base;
+    return (base ? this.following.get(base) : undefined) ?? [id];
+  }
+
+  /** The newest checkpoint to which one leads. */
+  newestAfter(id: number): number {
+    const line = new Set([id]);
+    let newest = id;
+    for (let at = this.position(id) - 1; at >= 0; at -= 1) {
+      const row = this.rows[at]!;
+      if (row.parent === null || !line.has(row.parent)) continue;
+      line.add(row.id);
+      newest = row.id;
+    }
+    return newest;
+  }
+
+  /** Reads everything again. */
+  reload(): Promise<void> {
+    this.overview = null;
+    return this.refresh();
+  }
+
   /** Reads what is new. While that is under way another call makes it read once more. */
   refresh(): Promise<void> {
     this.isStale = true;
@@ -109,6 +138,7 @@ export class ThreadModel {
         this.isCut = this.overview.is_cut;
         this.rows = rowsOf(this.overview);
         this.positions = new Map(this.rows.map((row, position) => [row.id, position]));
+        this.following = followers(this.rows);
       }
       this.view = view;
       this.error = '';
@@ -193,16 +223,32 @@ function rowsOf(overview: Overview): Row[] {
     ran: [],
     ms: 0,
     lane: 0,
+    base: null,
   }));
   const byId = new Map(rows.map((row) => [row.id, row]));
-  for (const row of rows) {
+  // Parents are older than their children.
+  for (let at = rows.length - 1; at >= 0; at -= 1) {
+    const row = rows[at]!;
     const parent = row.parent === null ? undefined : byId.get(row.parent);
     if (!parent) continue;
+    row.base = parent.source === 'fork' ? parent.base : parent.id;
     row.ms = row.createdMs - parent.createdMs;
     if (row.source === 'loop') row.ran = [...new Set(parent.next)];
   }
   lanes(rows, byId);
   return rows;
+}
+
+function followers(rows: Row[]): Map<number, number[]> {
+  const following = new Map<number, number[]>();
+  for (let at = rows.length - 1; at >= 0; at -= 1) {
+    const { id, base, source } = rows[at]!;
+    if (base === null || source === 'fork') continue;
+    const others = following.get(base);
+    if (others) others.push(id);
+    else following.set(base, [id]);
+  }
+  return following;
 }
 
 /** Gives each branch a lane: 0 to that of the head, others the lowest one that is free between their fork and their end. */
