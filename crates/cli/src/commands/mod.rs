@@ -32,6 +32,7 @@ pub(crate) mod run;
 #[cfg(feature = "postgres")]
 pub(crate) mod schedules;
 pub(crate) mod serve;
+mod serve_actions;
 #[cfg(feature = "restate")]
 pub(crate) mod service;
 pub(crate) mod show;

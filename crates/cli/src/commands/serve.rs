@@ -31,6 +31,7 @@ use crate::{
         serve::{ListenArgs, ServeArgs},
         shared::{AGENT, Locate},
     },
+    commands::serve_actions::AgentActions,
     graphs::graph_set::GraphSet,
     output::{exit::Exit, note::print_note, table::written},
     session::signals,
@@ -89,6 +90,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, SessionError> {
         .hide(GRAPH, hidden)
         .checkpointer(hosted.store())
         .rows(rows)
+        .thread_actions(GRAPH, AgentActions { location: hosted.location(), store: hosted.store() })
         .options(hosted.options())
         .admit(hosted.admit_with_answers());
     let served = door.serve(server, &format!("`{GRAPH}` with model {}", hosted.model())).await;

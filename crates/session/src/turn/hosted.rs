@@ -149,6 +149,11 @@ impl Hosted {
         self.store.clone()
     }
 
+    /// Returns the folder and the database of the threads.
+    pub fn location(&self) -> Arc<Location> {
+        self.location.clone()
+    }
+
     /// Returns the change of the options of a run, which stores the settings with its thread.
     pub fn options(&self) -> impl Fn(RunOptions) -> RunOptions + Send + Sync + use<> {
         let settings = self.settings.clone();
