@@ -96,12 +96,7 @@ impl Studio {
         match self.shown(graph) {
             None => Ok(()),
             Some(_) => {
-<<<<<<< HEAD
-                let detail =
-                    "a case has all channels of a thread, of which this server hides some without a key";
-=======
                 let detail = "a case has all channels of a thread, some of which this server hides because it has no key; set one, or use `superstep export`";
->>>>>>> 0ff8dc9f6289b4446f3fa13a984c69c6790c19d4
                 Err(ApiError::new(StatusCode::FORBIDDEN, detail))
             }
         }
