@@ -4,7 +4,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use futures::future::BoxFuture;
+use futures::{FutureExt as _, future::BoxFuture};
 use serde::de::DeserializeOwned;
 use superstep_state::IntoUpdate as _;
 
@@ -23,11 +23,9 @@ where
     Fut: Future + Send + 'static,
     Fut::Output: NodeOutput<S>,
 {
-    let node = Arc::new(node);
+    // An `async` block would store the future twice: captured and awaited.
     Arc::new(move |state, cx| {
-        let node = node.clone();
-        // The future of the node is made in its place: it may have tens of kilobytes.
-        Box::pin(async move { node(state, cx).await.into_update().map(Written::update) })
+        Box::pin(node(state, cx).map(|output| output.into_update().map(Written::update)))
     })
 }
 
@@ -38,11 +36,7 @@ where
     Fut: Future + Send + 'static,
     Fut::Output: RoutingOutput<S>,
 {
-    let node = Arc::new(node);
-    Arc::new(move |state, cx| {
-        let node = node.clone();
-        Box::pin(async move { node(state, cx).await.into_command()?.into_written() })
-    })
+    Arc::new(move |state, cx| Box::pin(node(state, cx).map(|output| output.into_command()?.into_written())))
 }
 
 pub(crate) fn erase_worker<I, S, F, Fut>(worker: F) -> NodeFn<S>
@@ -53,13 +47,12 @@ where
     Fut: Future + Send + 'static,
     Fut::Output: NodeOutput<S>,
 {
-    let worker = Arc::new(worker);
     Arc::new(move |state, cx| {
-        let worker = worker.clone();
+        let item = serde_json::from_str(cx.0.item.as_deref().unwrap_or("null"));
+        let future = item.map(|item| worker(item, state, cx));
         Box::pin(async move {
-            let item = serde_json::from_str(cx.0.item.as_deref().unwrap_or("null"));
-            let item = item.map_err(|error| NodeError::new(BadItem(error)).fatal())?;
-            worker(item, state, cx).await.into_update().map(Written::update)
+            let future = future.map_err(|error| NodeError::new(BadItem(error)).fatal())?;
+            future.await.into_update().map(Written::update)
         })
     })
 }
