@@ -3,7 +3,7 @@
 //! Shows: the instructions of the folder are in the system prompt; those of a folder below follow when a tool touches it; a
 //! skill is listed by its description, and its text is loaded by its name in a prompt.
 //!
-//! `cargo run -p superstep --example instructions`
+//! `cargo run -p superstep --features workspace-tools --example instructions`
 
 use std::{
     error::Error,

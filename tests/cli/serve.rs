@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    acp,
+    acp, jobs, postgres,
     support::{LIMIT, Place, ended, serve},
 };
 
@@ -159,9 +159,52 @@ async fn a_server_for_other_machines_needs_a_key() {
         served.http.get(format!("{local}/assistants/agent")).header("x-api-key", "s3cret-of-the-server");
     assert_eq!(answer(request).await.1["graph_id"], "agent");
     assert_eq!(served.stop().await, Some(0));
-    let mut elsewhere = place.command(&["serve", "--db", "postgres://localhost/x", "--port", "0"]);
+    let mut elsewhere = place.command(&["serve", "--db", "restate://127.0.0.1:1/x", "--port", "0"]);
     let ran = ended(&mut elsewhere).await;
-    assert_eq!((ran.code, ran.stderr.contains("needs a SQLite database")), (Some(2), true), "{ran:?}");
+    assert_eq!((ran.code, ran.stderr.contains("are run by its workers")), (Some(2), true), "{ran:?}");
+}
+
+#[tokio::test]
+async fn threads_in_postgresql_are_served_and_continue_after_a_restart() {
+    let Some(server) = postgres::server::shared() else { return };
+    server.sql("CREATE DATABASE served");
+    let database = jobs::database(server, "served");
+    let place = Place::new();
+    let write = acp::write("a.txt", "a");
+    let model = serve([call("c1", "write_file", &write), txt("done")]).await;
+    let url = model.base_url();
+    let command = || {
+        let mut command = command(&place, &url, &[]);
+        command.env("SUPERSTEP_DB", &database);
+        command
+    };
+    let served = Served::start(command()).await;
+    let (_, thread) = served.post("/threads", json!({ "metadata": { "by": "ada" } })).await;
+    let thread = thread["thread_id"].as_str().unwrap().to_owned();
+    let wait = format!("/threads/{thread}/runs/wait");
+    let (_, state) = served.post(&wait, said("write")).await;
+    assert_eq!(state["__interrupt__"][0]["value"]["tool"], "write_file", "{state}");
+    // A second server on the same schema.
+    let ran = ended(&mut command()).await;
+    assert!(ran.code == Some(1) && ran.stderr.contains("another server uses these rows"), "{ran:?}");
+    postgres::assert_secret(&ran);
+    assert_eq!(served.stop().await, Some(0));
+
+    let served = Served::start(command()).await;
+    let (_, row) = served.get(&format!("/threads/{thread}")).await;
+    assert_eq!((&row["status"], &row["metadata"]["by"]), (&json!("interrupted"), &json!("ada")));
+    let approved = json!({ "assistant_id": "agent", "command": { "resume": "approve" } });
+    let (_, state) = served.post(&wait, approved).await;
+    assert_eq!(last(&state)["content"], "done", "{state}");
+    assert!(place.work().join("a.txt").exists());
+    assert_eq!(served.stop().await, Some(0));
+
+    // The rows are no threads of the user, and nothing is in a file.
+    let mut threads = place.command(&["threads", "--json"]);
+    let threads = ended(threads.env("SUPERSTEP_DB", &database)).await.ok().lines();
+    assert_eq!((threads.len(), &threads[0]["thread"]), (1, &json!(thread)));
+    assert!(!place.work().join(".superstep").exists());
+    model.check().unwrap();
 }
 
 #[tokio::test]

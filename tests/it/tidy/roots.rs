@@ -17,7 +17,7 @@ const SUPERSTEP: &str = "Answers CheckpointId Checkpointer Command CompileError 
 /// The names at the root of `superstep-agent`.
 const AGENT: &str = "Agent AgentBuilder AgentError AgentEvent AgentOutcome AgentState AgentThread Approval \
     ExtractError HasAgent ReactConfig Reply ReplyStream SteerError \
-    approval config deps facades graph hooks presets replay state steer";
+    approval config deps facades graph guards hooks presets replay state steer";
 
 /// The names at the root of `superstep-llm`.
 const LLM: &str = "AnthropicConfig AnthropicModel ApiKey Assembler Behaviour CacheTime ChatModel Delta FinishReason FnTool GeminiConfig GeminiModel Message MessageData ModelError ModelErrorKind \

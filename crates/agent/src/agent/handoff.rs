@@ -11,7 +11,7 @@ use crate::{
     ReactConfig,
     deps::{AgentDeps, Group, Handoff, transfer::Transfer},
     guards::{Guard, GuardAt, chain::Guards},
-    state::HandoffView,
+    state::handoffs::HandoffView,
 };
 
 /// Maximum length of the name of an agent in bytes; a tool with it has at most 64.

@@ -27,7 +27,7 @@ use crate::{
         Hooks, Steps,
         tool_check::{OnToolCheck, OnToolError},
     },
-    state::HandoffView,
+    state::handoffs::HandoffView,
 };
 
 /// The dependencies of the nodes. Cheap to clone.

@@ -21,4 +21,4 @@ pub use self::{
     models::Models,
     sub_agent::SubAgent,
 };
-pub use crate::state::HandoffView;
+pub use crate::state::handoffs::HandoffView;

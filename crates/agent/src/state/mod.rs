@@ -25,7 +25,7 @@ pub use self::{
     cost::{ModelCost, TurnCost},
     guarding::{Draft, GuardVerdict, Guarding},
     guidance::{AddedKind, AddedText, Guidance, GuidanceData},
-    handoffs::{HandoffView, Handoffs, Parked},
+    handoffs::{Handoffs, Parked},
     hook_failure::HookFailure,
     outcome::{BudgetLimit, StopReason},
     parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus},

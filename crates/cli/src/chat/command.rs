@@ -28,7 +28,7 @@ pub(super) const COMMANDS: [(&str, &str, &str); 24] = [
     ("/tools", "", "the tools of the agent"),
     ("/memory", "[TEXT]", "the entries of the long-term memory, or those about a text"),
     ("/graph", "", "the graph, with the path of the thread"),
-    ("/studio", "", "look at the thread in a browser"),
+    ("/studio", "", "the thread in a browser"),
     ("/replay", "", "replay the thread from its recorded inputs"),
     ("/usage", "", "the tokens, messages and settings of the thread"),
     ("/copy", "", "copy the last reply to the clipboard"),
@@ -174,8 +174,9 @@ mod tests {
 
     #[test]
     fn each_listed_command_is_one() {
-        for (name, ..) in COMMANDS {
-            assert!(Command::parse(name).is_some_and(|parsed| parsed.is_ok()), "{name}");
+        for (name, args, _) in COMMANDS {
+            let text = if args.is_empty() || args.starts_with('[') { name.to_owned() } else { format!("{name} x") };
+            assert!(Command::parse(&text).is_some_and(|parsed| parsed.is_ok()), "{name}");
             assert!(help().contains(name), "{name}");
         }
     }

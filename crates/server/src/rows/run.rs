@@ -20,7 +20,7 @@ pub(crate) struct RunRow {
     pub(crate) updated_us: i64,
     pub(crate) status: RunStatus,
     pub(crate) failure: Option<RunFailure>,
-    /// How it is to be stopped; stored before that is acknowledged, until its end.
+    /// The order to stop it, stored before it is acknowledged, until the end of the run.
     #[serde(default)]
     pub(crate) stop: Option<Stop>,
     /// The reason why it is or was stopped before its end.

@@ -1,4 +1,4 @@
-//! The checkpoints with which messages came to a thread, so that a page finds the other versions of a message.
+//! The checkpoints that brought the messages of a thread, so that a page finds the other versions of a message.
 //!
 //! Start at [`Studio::arrivals`].
 
@@ -27,7 +27,7 @@ struct Arrivals<'a> {
 }
 
 impl Studio {
-    /// Returns the checkpoint with which each message came to the state at a checkpoint; `None` for those that are older than the
+    /// Returns the checkpoint that brought each message to the state at a checkpoint; `None` for those that are older than the
     /// searched ones. A message of an input has the checkpoint of the input.
     pub(super) async fn arrivals(
         &self,

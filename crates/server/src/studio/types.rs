@@ -410,7 +410,7 @@ json_types! {
 
     /// The result of a replay.
     struct ReplayView {
-        /// Nothing was taken as stored, skipped, or not reached.
+        /// `true` if all was executed: none was taken as stored, skipped, or not reached.
         pub(crate) is_whole: bool,
         pub(crate) same: usize,
         pub(crate) taken: usize,

@@ -5,6 +5,7 @@ use std::{env, sync::Arc};
 pub use superstep::sealed::SealOptions;
 use superstep::{
     Checkpointer, Store,
+    convert::IntoShared,
     sealed::{KeyRing, MasterKey, SealedCheckpointer, SealedStore},
     store::Embed,
 };
@@ -54,7 +55,7 @@ pub fn seal_threads(store: Arc<dyn Checkpointer>, options: &SealOptions) -> Arc<
 
 /// Puts the encryption in front of a store, with the embedding of the store. Without a key it refuses encrypted items.
 pub(crate) fn seal_items(
-    store: impl Store,
+    store: impl IntoShared<dyn Store>,
     embed: Option<Arc<dyn Embed>>,
 ) -> Result<Arc<dyn Store>, SessionError> {
     let store = SealedStore::new(store, options()?);

@@ -274,19 +274,24 @@ impl Location {
         }
     }
 
-    /// Opens the database of a server beside that of the threads: what its clients see of them, and its queue. It is created if
-    /// absent.
+    /// Opens the rows of a server beside the threads: what its clients see of them, and its queue. They are in another file, or in the
+    /// same schema. They are created if absent.
     ///
     /// # Errors
-    /// The threads are not in a file, or the database cannot be used.
+    /// The threads are those of a cluster, whose workers run them, or the database cannot be used.
     pub fn open_rows(&self) -> Result<Arc<dyn Store>, SessionError> {
-        let Db::File(file) = &self.db else {
-            return Err(SessionError::usage(
-                "a server needs a SQLite database, whose threads one process serves; leave out `--db` or name a file",
-            ));
+        let store: Arc<dyn Store> = match &self.db {
+            Db::File(file) => {
+                let store = SqliteStore::open(self.made(&file.with_extension("server.db"))?);
+                Arc::new(store.map_err(|error| SessionError::caused(ErrorKind::Database, &error))?)
+            }
+            Db::Server(server) => server.items()?,
+            Db::Cluster(_) => {
+                return Err(SessionError::usage(
+                    "the threads of a Restate cluster are run by its workers; a server needs `--db` with a file or the URL of a PostgreSQL database",
+                ));
+            }
         };
-        let store = SqliteStore::open(self.made(&file.with_extension("server.db"))?);
-        let store = store.map_err(|error| SessionError::caused(ErrorKind::Database, &error))?;
         encryption::seal_items(store, None)
     }
 
