@@ -18,7 +18,7 @@ async fn what_is_missing_is_named_with_its_remedy() {
     place.run(&["run", "2 + 2", "--model", "offline", "-q"]).await.ok();
     let all = place.run(&["doctor", "--model", "offline", "--json"]).await.ok().lines();
     let subjects: Vec<_> = all.iter().map(|line| line["subject"].as_str().unwrap()).collect();
-    assert_eq!(subjects, ["folder", "database", "state folder", "model", "features"]);
+    assert_eq!(subjects, ["folder", "database", "state folder", "model", "instructions", "features"]);
     assert!(all.iter().all(|line| line["ok"] == json!(true)), "{all:?}");
     assert!(all[1]["text"].as_str().unwrap().ends_with("with 1 thread"), "{}", all[1]);
 

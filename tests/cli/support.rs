@@ -58,7 +58,9 @@ impl Place {
     }
 
     pub(crate) fn file(&self, name: &str, content: &str) {
-        fs::write(self.work().join(name), content).unwrap();
+        let path = self.work().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
     }
 
     /// Returns the user's state folder on this machine.

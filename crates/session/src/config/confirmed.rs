@@ -7,6 +7,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
@@ -33,7 +34,10 @@ impl Confirmed {
         for path in [place.parent(), Some(&*place)].into_iter().flatten() {
             private::check(path, OTHER_FOLDER)?;
         }
-        if !place.try_exists().unwrap_or(true) {
+        let is_absent = |cause: &io::Error| {
+            matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+        };
+        if fs::symlink_metadata(&place).is_err_and(|cause| is_absent(&cause)) {
             return Ok(Self::default());
         }
         let wrong = |what: String| {
