@@ -19,7 +19,7 @@ async fn each_graph_has_an_assistant_from_the_start() {
     assert_eq!(server.get("/assistants/counter").await, *assistant);
     assert_eq!(server.get("/assistants/09d6caf4-2ef3-5a8b-b1a7-114690ed5d45").await, *assistant);
     assert_eq!(server.delete("/assistants/counter").await, 409);
-    assert_eq!(server.post("/assistants/count", json!({})).await, 10);
+    assert_eq!(server.post("/assistants/count", json!({})).await, 11);
 }
 
 #[tokio::test]
