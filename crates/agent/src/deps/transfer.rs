@@ -45,7 +45,7 @@ impl Tool for Transfer {
     }
 
     fn behaviour(&self) -> Behaviour {
-        // It comes after all other calls of the round.
+        // All other calls of the round come first.
         Behaviour { idempotent: true, exclusive: true, ..Behaviour::default() }
     }
 
