@@ -40,7 +40,7 @@ pub(super) fn with_members(mut first: AgentDeps) -> Result<AgentDeps, AgentError
     let (is_tool, is_node) = (|at| at == GuardAt::Tool, |at| at != GuardAt::Tool);
     let mut nodes = own(&first, is_node);
     for (name, deps) in &members {
-        nodes.extend(own(deps, is_node).into_iter().map(|guard| guard.of(name)));
+        nodes.extend(own(deps, is_node).into_iter().filter(Guard::is_own).map(|guard| guard.of(name)));
     }
     let tools = own(&first, is_tool);
     for deps in members.values_mut() {

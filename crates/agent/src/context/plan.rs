@@ -42,8 +42,8 @@ pub(crate) struct Consolidation {
     pub(crate) prompt: String,
 }
 
-/// Plans the next request. Summaries are planned only if `summaries` is set; one that the input [requests](AgentState::compact) is
-/// due before the first call of the turn.
+/// Plans the next request. Summaries are planned only if `summaries` is set; one that is [requested](AgentState::compact) is due
+/// before the first call of the turn, or of the agent that has taken the conversation over.
 ///
 /// Depends on its arguments only.
 pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Step {

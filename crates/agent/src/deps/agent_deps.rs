@@ -205,6 +205,17 @@ impl AgentDeps {
         }
     }
 
+    /// Returns them for a graph that has the nodes of the guards.
+    pub(crate) fn with_wired_guards(mut self) -> Self {
+        self.guards = self.guards.wired();
+        if !self.group.members.is_empty() {
+            let members = self.group.members.iter();
+            let wired = members.map(|(name, member)| (name.clone(), member.clone().with_wired_guards()));
+            self.group.members = Arc::new(wired.collect());
+        }
+        self
+    }
+
     /// Returns the dependencies of the agent that has the conversation.
     pub(crate) fn active(&self, state: &AgentState) -> &Self {
         self.group.members.get(&state.active).unwrap_or(self)

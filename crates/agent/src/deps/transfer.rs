@@ -45,7 +45,8 @@ impl Tool for Transfer {
     }
 
     fn behaviour(&self) -> Behaviour {
-        Behaviour { idempotent: true, ..Behaviour::default() }
+        // All other calls of the round come first.
+        Behaviour { idempotent: true, exclusive: true, ..Behaviour::default() }
     }
 
     fn changes_files(&self) -> Option<bool> {

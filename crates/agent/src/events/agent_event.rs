@@ -201,7 +201,7 @@ pub enum AgentEvent {
         /// The reason that the model gave.
         reason: String,
     },
-    /// A guard blocks the turn or replaces a text.
+    /// A guard blocks the turn, denies a tool call or replaces a text.
     Guardrail {
         /// The name of the guard.
         guard: String,

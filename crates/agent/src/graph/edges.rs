@@ -23,6 +23,7 @@ pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
 /// [`ReactNodes`], whose nodes have no guards and no handoffs.
 #[track_caller]
 pub fn react_graph_as<S: HasAgent>(deps: AgentDeps) -> StateGraph<S> {
+    let deps = deps.with_wired_guards();
     let mut graph = StateGraph::new("react");
     let nodes = ReactNodes::add(&mut graph, &deps);
     let members = Members::add(&mut graph, &deps, nodes);

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! memory_trigger ─▶ agent ┄┄▶ verdict ┄▶ tools, agent, finalize
-//!        └────────▶ guard_… ─▶ verdict ┄▶ guard_…
+//!        └────────▶ guard_… ┄▶ verdict ┄▶ guard_…
 //! ```
 //!
 //! Start at [`guard`].
 
-use superstep_graph::{NodeRef, StateGraph};
+use superstep_graph::{END, NodeRef, StateGraph};
 
 use super::{
     members::Members,
@@ -24,6 +24,9 @@ use crate::{
 /// The label of an edge to guards, or to their verdicts.
 const CHECK: &str = "Check";
 
+/// The label of an edge from a guard that had no text to check.
+const IDLE: &str = "Idle";
+
 /// Adds the nodes of the guards with their edges, and the edges after a model call.
 #[track_caller]
 pub(super) fn guard<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps, members: &Members) {
@@ -32,7 +35,11 @@ pub(super) fn guard<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps, me
     for guard in deps.guards.nodes() {
         let name = format!("guard_{}", guard.name());
         let node = add_node(graph, &name, (deps.clone(), guard.clone()), guards::guard);
-        graph.add_edge(node, verdict);
+        let (guards, own) = (deps.guards.clone(), guard.clone());
+        // Without a text to check, the response beside it does not wait, and its own edges lead on.
+        graph.add_conditional_list(node, [(CHECK, verdict), (IDLE, END)], move |state: &S| {
+            vec![if guards.has_run(&own, state.agent()) { 0 } else { 1 }]
+        });
         if guard.at() == GuardAt::Input {
             // Beside the first model call.
             graph.add_edge(members.first().memory_trigger, node);

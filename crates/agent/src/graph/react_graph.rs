@@ -117,8 +117,7 @@ pub fn add_tools<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> No
     for (name, agent) in &*deps.sub_agents {
         graph.calls(node, name, agent.graph());
     }
-    let transfers = deps.group.transfers.clone();
-    graph.on_discard(node, move |state: &S, task| discarded(&transfers, state, task));
+    graph.on_discard(node, discarded);
     finishes(graph, node)
 }
 

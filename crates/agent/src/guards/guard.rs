@@ -119,6 +119,11 @@ impl Guard {
         Self { name: format!("{member}_{}", self.name), member: Some(member.to_owned()), ..self }
     }
 
+    /// Returns whether it is one of the agent itself, not of one behind it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.member.is_none()
+    }
+
     /// Returns whether it guards the agent that has the conversation.
     pub(crate) fn guards(&self, active: &str) -> bool {
         self.member.as_deref().is_none_or(|member| member == active)
@@ -147,16 +152,17 @@ impl Guard {
         }
     }
 
-    /// Returns the reason to deny a tool call; `None` if it may run.
-    pub(crate) async fn denial(&self, view: View) -> Option<String> {
+    /// Returns the reason to deny a tool call, and the error of a guard that failed; `None` if it may run.
+    pub(crate) async fn denial(&self, view: View) -> Option<(String, String)> {
+        let failed = |failure: String| Some((prompts::guard_failed(&self.name, &failure), failure));
         match self.run(view).await {
             Ok(Verdict::Pass) => None,
-            Ok(Verdict::Block { reply }) if reply.is_empty() => Some(prompts::guarded(&self.name)),
-            Ok(Verdict::Block { reply }) => Some(reply),
-            Ok(Verdict::Rewrite(_)) => {
-                Some(prompts::guard_failed(&self.name, "arguments of a tool call cannot be replaced"))
+            Ok(Verdict::Block { reply }) if reply.is_empty() => {
+                Some((prompts::guarded(&self.name), String::new()))
             }
-            Err(failure) => Some(prompts::guard_failed(&self.name, &failure)),
+            Ok(Verdict::Block { reply }) => Some((reply, String::new())),
+            Ok(Verdict::Rewrite(_)) => failed("arguments of a tool call cannot be replaced".to_owned()),
+            Err(failure) => failed(failure),
         }
     }
 }

@@ -32,14 +32,15 @@ pub(crate) async fn agent(
     state: AgentState,
     cx: Cx,
 ) -> Result<AgentStateUpdate, NodeError> {
-    let taken = state.taken_over(&deps.group.member, deps.group.view);
+    // A round that ends the turn leaves the summary that it may need to the next turn.
+    let taken = (!state.stop).then(|| state.taken_over(&deps.group.member, deps.group.view)).flatten();
     let state = match &taken {
         Some(taken) => reduce(&state, [taken.clone()])?,
         None => state,
     };
     let deps = with_skills(deps, &state);
     let own = deps.tools.clone();
-    let (deps, offered) = refreshed(deps, &state, &cx).await;
+    let (deps, offered) = refreshed(deps, &state, taken.is_some(), &cx).await;
     let update = match summary_due(&deps, &state, &cx) {
         Some(update) => update,
         None => {

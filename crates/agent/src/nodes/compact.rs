@@ -31,7 +31,7 @@ use crate::{
 
 /// Reduces the next request. A failed summary is not an error: then the remaining layers apply.
 pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
-    let (deps, offered) = refreshed(with_skills(deps, &state), &state, &cx).await;
+    let (deps, offered) = refreshed(with_skills(deps, &state), &state, false, &cx).await;
     let meter = Meter::new(&deps, &state);
     let mut latest = LatestView { state: state.clone(), changed: None, unsent: meter.unsent() };
     latest.state.context.due = false;

@@ -9,7 +9,10 @@ use crate::{
     config::{AtLimit, Exhausted, prompts},
     context::finish::{Finishing, response},
     deps::AgentDeps,
-    state::{AgentStateUpdate, BudgetLimit, Metadata, StopReason, guarding::Verdict},
+    state::{
+        AgentStateUpdate, BudgetLimit, Metadata, StopReason,
+        guarding::{GuardAt, Guarding, Verdict},
+    },
 };
 
 /// Takes the reply from the model's last message in this turn, or from the configuration for other ends, and
@@ -36,7 +39,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
             state.error.as_ref().map(|error| error.message.clone()).unwrap_or_default()
         }
         _ if state.answer.finished => state.final_reply.clone(),
-        _ => last_text(&state).unwrap_or_default(),
+        _ => last_text(deps, &state).unwrap_or_default(),
     };
     let reply = match outcome {
         // The intended reply is retained, whatever its shape.
@@ -73,7 +76,14 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
         update = update.compact(false);
     }
     let halt = halt.map(|halt| Message::assistant(halt).with_id(cx.id("halt")));
-    match halt.or(finished).or(guarded) {
+    let last = halt.or(finished).or(guarded);
+    let passed = |message: &Message| deps.guards.have_passed(&state, GuardAt::Input, message);
+    if deps.guards.are_nodes() && (outcome == AgentOutcome::Guarded || state.inputs().all(passed)) {
+        let last = last.as_ref().or(state.messages.last());
+        let after = Some(last.map(|last| last.id.clone()).unwrap_or_default());
+        update = update.guarding(Guarding { after, ..state.guarding.clone() });
+    }
+    match last {
         Some(last) => {
             cx.emit_full_message(&last.id, &last);
             update.messages([last])
@@ -109,8 +119,8 @@ fn tool_failure(state: &AgentState) -> Option<&str> {
     first(prompts::is_tool_failure).or_else(|| first(prompts::is_failure))
 }
 
-/// Returns the model's last text in this turn; after tools that answer the user, their text.
-fn last_text(state: &AgentState) -> Option<String> {
+/// Returns the model's last text in this turn that guards have accepted; after tools that answer the user, their text.
+fn last_text(deps: &AgentDeps, state: &AgentState) -> Option<String> {
     let last = state.messages.last().filter(|last| last.role == Role::Tool && state.stop);
     if let (Some(last), true) = (last, state.stop_reason.is_done()) {
         return Some(last.content.clone());
@@ -120,7 +130,10 @@ fn last_text(state: &AgentState) -> Option<String> {
     let mut this_turn = state.messages.iter().rev().take_while(|message| !of_the_user(message));
     // A message that was interrupted in its reasoning has nothing for the user.
     let answers = |message: &&Message| {
-        message.role == Role::Assistant && !(message.interrupted && message.content.trim().is_empty())
+        message.role == Role::Assistant
+            && !(message.interrupted && message.content.trim().is_empty())
+            // Text beside tool calls is not checked.
+            && deps.guards.have_passed(state, GuardAt::Output, message)
     };
     this_turn.find(answers).map(|message| message.content.clone())
 }

@@ -62,14 +62,16 @@ pub(crate) async fn verdict(
 ) -> Result<AgentStateUpdate, NodeError> {
     let round = Round { deps: deps.active(&state), cx: &cx };
     let is_cancelled = cx.noted("cancelled", cx.cancel().is_cancelled());
-    let update = round.decide(state.clone())?;
-    let Some(update) = update else {
+    let update = match round.decide(state.clone())? {
+        Some(update) => update,
         // Their guards are cancelled as well.
-        let open = AgentState::update();
-        let ends = is_cancelled && !state.stop;
-        return Ok(if ends { round.discard(&state, stop(AgentOutcome::Cancelled)) } else { open });
+        None if is_cancelled && !state.stop => round.discard(&state, stop(AgentOutcome::Cancelled)),
+        None => AgentState::update(),
     };
-    Ok(update)
+    Ok(match round.deps.guards.unchecked_beginning(&state) {
+        Some(begun) => round.remove(&state, begun, update),
+        None => update,
+    })
 }
 
 struct Round<'a> {
@@ -83,16 +85,19 @@ impl Round<'_> {
         let mut update = AgentState::update();
         let (mut changed, mut accepted) = (Vec::new(), Vec::new());
         let guards = &self.deps.guards;
-        let mut open = false;
+        let (mut blocked, mut open) = (Vec::new(), Vec::new());
         for mut message in state.inputs().cloned().collect::<Vec<_>>() {
-            let is_new = loop {
+            loop {
                 let text = (message.id.as_str(), message.content.as_str());
                 match guards.settled(&state, GuardAt::Input, text) {
-                    Settled::Passed => break false,
-                    Settled::Open => break true,
+                    Settled::Passed => break,
+                    Settled::Open => {
+                        open.push(message);
+                        break;
+                    }
                     Settled::Blocked(made) => {
-                        let made = made.clone();
-                        return Ok(Some(self.block_input(&state, changed, &message, &made)));
+                        blocked.push((made.clone(), message));
+                        break;
                     }
                     Settled::Rewritten(guard, new) => {
                         self.report(guard, GuardAt::Input, "rewrite", None);
@@ -105,8 +110,13 @@ impl Round<'_> {
                         changed.push(message.clone());
                     }
                 }
-            };
-            open |= is_new;
+            }
+        }
+        if let Some((first, _)) = blocked.first() {
+            let first = first.clone();
+            // The turn ends before the others are checked.
+            blocked.extend(open.into_iter().map(|message| (first.clone(), message)));
+            return Ok(Some(self.block_input(&state, changed, &first, blocked)));
         }
         if !changed.is_empty() {
             // The model has answered another text.
@@ -114,7 +124,7 @@ impl Round<'_> {
             update = self.discard(&state, update.messages(changed).verdicts(accepted).answer(answer));
             return Ok(Some(update));
         }
-        if open {
+        if !open.is_empty() {
             return Ok(None);
         }
         let Some(mut draft) = state.guarding.draft.clone() else { return Ok(Some(update)) };
@@ -160,20 +170,23 @@ impl Round<'_> {
         self.accept(&state, draft, update).map(Some)
     }
 
-    /// Ends the turn, and replaces the message of the user, so that no later request contains it. `changed` are messages with other texts.
+    /// Ends the turn because of a verdict, and replaces the messages of the user that have not passed, so that no later request contains
+    /// them. `changed` are messages with other texts.
     fn block_input(
         &self,
         state: &AgentState,
         mut changed: Vec<Message>,
-        message: &Message,
         made: &GuardVerdict,
+        unpassed: Vec<(GuardVerdict, Message)>,
     ) -> AgentStateUpdate {
-        let notice = message.clone().with(|message| {
-            message.content = prompts::blocked_input(&made.guard);
-            message.media.clear();
-        });
-        changed.retain(|earlier| earlier.id != notice.id);
-        changed.push(notice);
+        for (made, message) in unpassed {
+            let notice = message.with(|message| {
+                message.content = prompts::blocked_input(&made.guard);
+                message.media.clear();
+            });
+            changed.retain(|earlier| earlier.id != notice.id);
+            changed.push(notice);
+        }
         let update = self.blocked(made, GuardAt::Input, AgentState::update().messages(changed));
         self.discard(state, update)
     }
@@ -194,12 +207,18 @@ impl Round<'_> {
         let update = update.guarding(Guarding { draft: None, ..state.guarding.clone() });
         // The beginning of a continued answer is in the conversation already.
         match state.messages.get(draft.id()) {
-            Some(begun) => {
-                let gone = AgentState::update().messages(Merges(vec![Merge::remove(&begun.id)]));
-                update.then(gone)
-            }
+            Some(begun) => update.then(removed(begun)),
             None => update,
         }
+    }
+
+    /// Removes the beginning of an answer, whose end was not checked.
+    fn remove(&self, state: &AgentState, begun: &Message, update: AgentStateUpdate) -> AgentStateUpdate {
+        if !self.deps.guards.hold(&state.active) {
+            emit(self.cx, || AgentEvent::AttemptDiscarded { attempt: state.model_requests });
+            self.cx.discard_message(&begun.id);
+        }
+        update.then(removed(begun))
     }
 
     /// Adds the response to the conversation, and emits what was held back.
@@ -248,6 +267,7 @@ impl Round<'_> {
         let mut answer = first.clone().into_data();
         // It belongs to another text, which it may repeat.
         answer.reasoning.clear();
+        answer.origin = None;
         let called =
             answer.tool_calls.iter_mut().find(|call| meant(config, &call.name) == config.finish.tool);
         if let Some(call) = called {
@@ -279,6 +299,10 @@ impl Round<'_> {
             reason: reason.unwrap_or_default(),
         });
     }
+}
+
+fn removed(message: &Message) -> AgentStateUpdate {
+    AgentState::update().messages(Merges(vec![Merge::remove(&message.id)]))
 }
 
 /// Reads the other channels of a response.

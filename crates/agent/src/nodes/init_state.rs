@@ -71,7 +71,8 @@ pub(crate) async fn init_state(
         update = update.estimated_cost(BTreeMap::new());
     }
     if deps.guards.are_nodes() {
-        update = update.guarding(Guarding { after: last_answer(&state), draft: None }).clear_verdicts();
+        update =
+            update.guarding(Guarding { after: Some(checked_until(&state)), draft: None }).clear_verdicts();
     } else if state.guarding != Guarding::default() {
         update = update.guarding(Guarding::default()).clear_verdicts();
     }
@@ -102,8 +103,15 @@ pub(crate) async fn init_state(
         .metadata(Metadata::default()))
 }
 
-/// Returns the id of the last response or result. No guard has checked the messages of the user behind it.
-fn last_answer(state: &AgentState) -> String {
+/// Returns the id of the message up to which guards have checked the conversation: in a thread that was begun without guards, that of
+/// the last response or result; empty at the start of the conversation.
+fn checked_until(state: &AgentState) -> String {
+    if let Some(after) = &state.guarding.after {
+        return after.clone();
+    }
+    if state.outcome.is_none() {
+        return String::new();
+    }
     let is_answer = |message: &&Message| matches!(message.role, Role::Assistant | Role::Tool);
     let last = state.messages.iter().rev().find(is_answer);
     last.map(|message| message.id.clone()).unwrap_or_default()

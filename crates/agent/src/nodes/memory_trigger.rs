@@ -16,6 +16,7 @@ use crate::{
         memory::{BegunRequest, NO_OWNER},
     },
     events::emit,
+    guards::GuardAt,
     plain_name::hash_of,
     repair::steering::is_steered,
 };
@@ -23,8 +24,7 @@ use crate::{
 /// Starts to store the user's message if it is a memory request, without waiting: the state is unchanged, and
 /// no failure of the memory reaches the run.
 pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
-    // A replay stores nothing, so it must not report that this process does.
-    let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_live()) else { return };
+    let Some(trigger) = at_once(&deps, &cx) else { return };
     let newest = state.messages.iter().rev().find(|message| !message.synthetic);
     // An input without a message has no new request.
     let is_new = newest.is_some_and(|newest| newest.role == Role::User && !is_steered(newest));
@@ -36,10 +36,16 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
     }
 }
 
+/// Returns the memory of requests that are stored before the end of the turn: none if guards of the input have yet to check them.
+fn at_once<'a>(deps: &'a AgentDeps, cx: &Cx) -> Option<&'a MemoryTrigger> {
+    // A replay stores nothing, so it must not report that this process does.
+    deps.memory.as_ref().filter(|_| cx.is_live() && deps.guards.at(GuardAt::Input).next().is_none())
+}
+
 /// Starts to store the requests among messages that were sent while the turn ran, once a response to them is accepted:
 /// a turn that is discarded later has no end.
 pub(super) fn steered(deps: &AgentDeps, state: &AgentState, new: &[Message], cx: &Cx) {
-    let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_live()) else { return };
+    let Some(trigger) = at_once(deps, cx) else { return };
     let sent = new.iter().filter(|message| is_steered(message));
     for request in sent.filter_map(|message| PendingMemory::of(message, trigger, state, cx)) {
         trigger.begin(request.begun());
@@ -50,11 +56,12 @@ pub(super) fn steered(deps: &AgentDeps, state: &AgentState, new: &[Message], cx:
 // The state cannot record the requests: no memory operation may affect the run. The end of the turn does not wait for the memory either,
 // so a process that is killed after the checkpoint of `finalize`, while the memory is still writing, may lose one.
 /// At the end of a turn, repeats the requests that another process started, which may have stopped before the memory
-/// had stored them. The memory detects a repetition by its key.
+/// had stored them, and starts those that had to wait for guards and have passed. The memory detects a repetition by its key.
 pub(crate) fn make_sure(deps: &AgentDeps, state: &AgentState, cx: &Cx) {
     let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_live()) else { return };
     for request in PendingMemory::of_turn(trigger, state, cx) {
-        if !trigger.end(&request.begun()) {
+        let has_passed = deps.guards.have_passed(state, GuardAt::Input, &request.message);
+        if !trigger.end(&request.begun()) && has_passed {
             request.fulfil(trigger, &deps.config, cx);
         }
     }

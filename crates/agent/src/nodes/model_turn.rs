@@ -208,8 +208,8 @@ impl PlannedCall<'_> {
         // Only post hooks read it again, and copies of long conversations are expensive.
         let has_post = deps.hooks.reasoning.has_post();
         let read_again = has_post.then(|| sent.clone());
-        let message = message_id(state, cx);
-        let mut model_call = ModelCall::new(message.clone(), deps.guards.hold());
+        let (message, is_held) = (message_id(state, cx), deps.guards.hold(&state.active));
+        let mut model_call = ModelCall::new(message.clone(), is_held);
         let mut progress = Progress::new(deps, state, self.next.tools);
         let mut out_of_time = false;
         let (left, patience) = self.patience();
@@ -229,7 +229,7 @@ impl PlannedCall<'_> {
         let mut streamed = model_call.streamed || progress.has_emitted();
         // Text that the hooks or guards have not processed is not stored: it would contain what they remove, such as a secret, and be sent
         // with every later request.
-        let is_checked = has_post || deps.guards.are_nodes();
+        let is_checked = has_post || deps.guards.guard(&state.active);
         let partial = |model_call: &ModelCall| {
             if is_checked { Message::assistant("") } else { model_call.answer.partial() }
         };
@@ -246,7 +246,7 @@ impl PlannedCall<'_> {
         let end = match ended {
             Some(Ok(response)) => {
                 let calls = response.message.tool_calls.len();
-                let about = (&*message, requests);
+                let about = (&*message, requests, is_held);
                 withheld = is_checked.then(|| response.message.clone());
                 match reasoning_hooks::after(deps, read_again.as_ref(), response, about, &mut streamed, cx)
                     .await
@@ -349,11 +349,11 @@ impl PlannedCall<'_> {
         let messages: Vec<_> = accepted.message.into_iter().chain(accepted.reminder).collect();
         let cut_off = accepted.answer.cut_off;
         if !waits {
-            return Ok(self.extend_conversation(update, messages, cut_off));
+            return Ok(self.extend_conversation(update, messages, (cut_off, accepted.answer.continuing)));
         }
         let text = messages.first().and_then(|answer| self.answer_text(answer, accepted.answer.continuing));
         let rest = serde_json::to_value(&update).expect("an update has a JSON form");
-        let (had_tools, streamed) = (self.next.tools, !deps.guards.hold());
+        let (had_tools, streamed) = (self.next.tools, !deps.guards.hold(&state.active));
         Ok(self.store(Draft { messages, text, cut_off, had_tools, streamed, calls, rest }))
     }
 
@@ -361,7 +361,7 @@ impl PlannedCall<'_> {
     fn waits(&self, accepted: &Accepted) -> bool {
         let Self { deps, state, new, .. } = self;
         let Some(message) = &accepted.message else { return false };
-        let has = |at| deps.guards.at(at).next().is_some();
+        let has = |at| deps.guards.check(at, &state.active);
         let is_new = |message: &Message| message.role == Role::User && !message.synthetic;
         let has_new_input = || has(GuardAt::Input) && new.iter().any(is_new);
         deps.guards.are_due(state)
@@ -384,7 +384,7 @@ impl PlannedCall<'_> {
     /// Emits a response that becomes a part of the conversation, with its text if that was held back. The beginning of an answer stays
     /// held back.
     fn emit_accepted(&self, id: &str, accepted: &Accepted, calls: usize) {
-        let is_held = self.deps.guards.hold();
+        let is_held = self.deps.guards.hold(&self.state.active);
         match &accepted.message {
             Some(_) if is_held && accepted.answer.continuing => {}
             Some(message) if is_held => {
@@ -440,21 +440,23 @@ impl PlannedCall<'_> {
             }
             _ => update,
         };
-        self.extend_conversation(update, retained.into_iter().chain(results).collect(), true)
+        self.extend_conversation(update, retained.into_iter().chain(results).collect(), (true, false))
     }
 
-    /// Adds the request's new messages and the response to the conversation; nothing without a response.
+    /// Adds the request's new messages and the response to the conversation; nothing without a response. An answer that has only begun
+    /// has no parts yet, if guards check it.
     fn extend_conversation(
         &mut self,
         mut update: AgentStateUpdate,
         answer: Vec<Message>,
-        cut_off: bool,
+        (cut_off, is_begun): (bool, bool),
     ) -> AgentStateUpdate {
         if answer.is_empty() {
             return update;
         }
         update = self.read_steering(update);
-        if self.deps.config.parts {
+        let is_whole = !is_begun || !self.deps.guards.check(GuardAt::Output, &self.state.active);
+        if self.deps.config.parts && is_whole {
             let parts = answer.iter().flat_map(|message| parts::of_message(message, cut_off, self.cx));
             update = update.parts(
                 parts.inspect(|part| emit(self.cx, || AgentEvent::Part(part.clone()))).collect::<Vec<_>>(),

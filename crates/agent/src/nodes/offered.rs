@@ -193,10 +193,11 @@ impl Tool for RecordedTool {
 // Read at the beginning of a superstep, which must not depend on the arrival time of another party's message. One list for a whole turn
 // would hide a tool that the model itself has just created.
 /// Resolves the budget of the turn, and the source tools for one superstep: the current ones, or in a replay the recorded
-/// ones. Returns the new record for the state, if it changed.
+/// ones. Returns the new record for the state, if it changed. An agent that `takes_over` has its own ones from now on.
 pub(super) async fn refreshed(
     mut deps: AgentDeps,
     state: &AgentState,
+    takes_over: bool,
     cx: &Cx,
 ) -> (AgentDeps, Option<Log<String>>) {
     deps.config = of_turn(deps.config, state);
@@ -215,7 +216,7 @@ pub(super) async fn refreshed(
     let now = records(&sourced);
     let texts: Log<String> = now.values().cloned().collect();
     // Reasoning that is signed is valid with the same tools only.
-    let is_frozen = deps.models.main.signs_prefix() && state.llm_calls > 0;
+    let is_frozen = deps.models.main.signs_prefix() && state.llm_calls > 0 && !takes_over;
     let is_same = is_frozen || texts == state.offered;
     let noted = if is_same { SourceRecord::Same } else { SourceRecord::New(texts) };
     let is_adopted = cx.is_recorded_again() && deps.replay_tools == ReplayTools::Current;

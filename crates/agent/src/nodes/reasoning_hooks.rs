@@ -3,6 +3,7 @@
 use superstep_graph::Cx;
 use superstep_llm::{MessageData, Request, Response};
 
+use super::chunk::emit_text;
 use crate::{AgentEvent, deps::AgentDeps, events::emit, repair::conversation::repaired, state::HookFailure};
 
 /// Runs the hooks on the request and repairs the result. A cancellation leaves it unchanged.
@@ -22,13 +23,13 @@ pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Resul
     Ok(Request { messages: repaired(hooked.messages, deps.config.result_order), ..hooked })
 }
 
-/// Runs the hooks on the response. If they change it, the streamed text is discarded and theirs is streamed.
-/// `None` if a cancellation stopped them.
+/// Runs the hooks on the response. If they change it, the streamed text is discarded and theirs is streamed, unless guards hold
+/// the text back. `None` if a cancellation stopped them.
 pub(super) async fn after(
     deps: &AgentDeps,
     request: Option<&Request>,
     mut response: Response,
-    (id, attempt): (&str, u32),
+    (id, attempt, is_held): (&str, u32, bool),
     streamed: &mut bool,
     cx: &Cx,
 ) -> Result<Option<Response>, HookFailure> {
@@ -41,13 +42,11 @@ pub(super) async fn after(
     if hooked == response.message {
         return Ok(Some(response));
     }
-    emit(cx, || AgentEvent::AttemptDiscarded { attempt });
-    cx.discard_message(id);
-    *streamed = !(hooked.content.is_empty() && hooked.reasoning.is_empty());
-    for (text, reasoning) in [("", &*hooked.reasoning), (&*hooked.content, "")] {
-        if !(text.is_empty() && reasoning.is_empty()) {
-            emit(cx, || AgentEvent::LlmToken { token: text.into(), reasoning_token: reasoning.into() });
-        }
+    if !is_held {
+        emit(cx, || AgentEvent::AttemptDiscarded { attempt });
+        cx.discard_message(id);
+        *streamed = !(hooked.content.is_empty() && hooked.reasoning.is_empty());
+        emit_text(cx, &hooked);
     }
     let MessageData { content, reasoning, tool_calls, .. } = hooked.into_data();
     let message = response.message.to_mut();

@@ -13,7 +13,7 @@ mod schedule;
 mod snapshots;
 mod tool_updates;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::Value;
 use superstep_graph::{
@@ -59,7 +59,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     timers()?;
     let outer = Arc::new(outer);
     let state = outer.agent();
-    let (deps, offered) = refreshed(with_skills(deps, state), state, &cx).await;
+    let (deps, offered) = refreshed(with_skills(deps, state), state, false, &cx).await;
     let deps = in_folder_of(deps, state, &cx)?;
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
@@ -134,16 +134,14 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
 
 /// Returns the agent to which a call has transferred the conversation.
 fn transferred(round: &Round, answers: &[Answer], records: &[ToolCallRecord]) -> Option<String> {
-    let done = answers.iter().filter(|answer| answer.done.executed && answer.done.returned);
-    let (position, to) = done
-        .filter_map(|answer| Some((answer.position, round.deps.group.transfers.get(&answer.name)?)))
-        .next()?;
+    let (position, to) =
+        answers.iter().find_map(|answer| Some((answer.position, answer.done.transfer.clone()?)))?;
     emit(&round.cx, || AgentEvent::Handoff {
         from: round.deps.group.member.to_string(),
-        to: to.to_string(),
+        to: to.clone(),
         reason: records[position].args["reason"].as_str().unwrap_or_default().to_owned(),
     });
-    Some(to.to_string())
+    Some(to)
 }
 
 /// Returns the results as messages: in call order, or in the order in which they were `returned`.
@@ -237,11 +235,7 @@ fn granting(state: &AgentState, rules: Vec<PermissionRule>, update: AgentStateUp
 /// Returns the update of an unfinished round: stored results, updates and permanent grants are retained; all
 /// other calls are answered as interrupted, in doubt if they had begun, or unanswered if their tools had questions. The next turn
 /// begins with the comparison of the files that the round may have changed.
-pub(crate) fn discarded<S: HasAgent>(
-    transfers: &BTreeMap<String, Arc<str>>,
-    outer: &S,
-    task: &Discarded<'_>,
-) -> S::Update {
+pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Update {
     let state = outer.agent();
     let Some(message) = state.messages.last().filter(|last| last.role == Role::Assistant) else {
         return S::update();
@@ -262,9 +256,7 @@ pub(crate) fn discarded<S: HasAgent>(
     for (position, call) in message.tool_calls.iter().enumerate() {
         let done = done(position);
         has_run |= done.executed;
-        if done.executed && done.returned && active.is_none() {
-            active = transfers.get(&call.name);
-        }
+        active = active.or_else(|| done.transfer.clone());
         // Updates for another state type are lost.
         if let Some(update) = done.update.as_ref().and_then(|update| tool_updates::read(outer, update).ok()) {
             written = written.then(update);
@@ -281,7 +273,7 @@ pub(crate) fn discarded<S: HasAgent>(
     let mut update = AgentState::update().messages(messages);
     update = granting(state, permissions, update);
     if let Some(to) = active {
-        update = update.active(&**to);
+        update = update.active(to);
     }
     if !ended.is_empty() {
         update = update.parts(ended);

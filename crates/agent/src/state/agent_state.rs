@@ -319,9 +319,10 @@ impl AgentState {
         self.messages.last().filter(|_| self.answer.continuing)
     }
 
-    /// Returns the messages of the user in this turn, in order.
+    /// Returns the messages of the user that guards check in this turn, in order.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &Message> {
-        let since = self.messages.position(&self.guarding.after).map_or(0, |after| after + 1);
+        let after = self.guarding.after.as_ref().and_then(|after| self.messages.position(after));
+        let since = after.map_or(0, |after| after + 1);
         let of_user = |message: &&Message| message.role == Role::User && !message.synthetic;
         self.messages.iter().skip(since).filter(of_user)
     }

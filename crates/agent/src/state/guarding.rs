@@ -55,9 +55,10 @@ pub struct GuardVerdict {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Guarding {
-    /// The id of the last response or result before the turn, after which the guards of the input check all messages of the user; empty for none.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub after: String,
+    /// The id of the message after which the guards of the input check all messages of the user; empty for the start of the
+    /// conversation. `None` in a thread without guards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
     /// The response of the model that waits for verdicts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draft: Option<Draft>,

@@ -354,7 +354,8 @@ impl<S: State> StateGraph<S> {
     /// Chooses the nodes after `from` by the state after it, among `targets` that are not known before the program runs, each
     /// with a label for drawings. [`add_conditional_edges`](Self::add_conditional_edges) is checked by the compiler instead.
     ///
-    /// `router` returns positions in `targets`. A position that is not among them fails the run like a panic.
+    /// `router` returns positions in `targets`, at least one: an empty list fails the run, and so does a position that is not
+    /// among them. A path that ends here has [`END`](crate::END) as a target.
     ///
     /// ```
     /// # use superstep_graph::{Cx, END, START, State, StateGraph};

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use superstep::agent::AgentEvent;
+use superstep::agent::{AgentEvent, guards::GuardAt};
 
 use crate::{
     live::event::Level,
@@ -70,11 +70,12 @@ pub fn notice(event: &AgentEvent) -> Option<Notice> {
         AgentEvent::Guardrail { guard, action, .. } if action == "rewrite" => {
             (Warning, format!("the guardrail {guard} changed the text"))
         }
-        AgentEvent::Guardrail { guard, reason, .. } if reason.is_empty() => {
-            (Warning, format!("the guardrail {guard} blocked the turn"))
-        }
-        AgentEvent::Guardrail { guard, reason, .. } => {
-            (Warning, format!("the guardrail {guard} failed and blocked the turn: {reason}"))
+        AgentEvent::Guardrail { guard, at, reason, .. } => {
+            let what = if *at == GuardAt::Tool { "a tool call" } else { "the turn" };
+            match reason.as_str() {
+                "" => (Warning, format!("the guardrail {guard} blocked {what}")),
+                _ => (Warning, format!("the guardrail {guard} failed and blocked {what}: {reason}")),
+            }
         }
         AgentEvent::BudgetWarning { budget, percent } => {
             (Warning, format!("{percent} % of the turn's budget is used ({budget})"))

@@ -80,6 +80,9 @@ pub(super) struct CallResult {
     /// The parsed reply, if the call is one of the finish tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) finish: Option<Finish>,
+    /// The agent to which it transfers the conversation; empty for the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) transfer: Option<String>,
 }
 
 impl CallResult {

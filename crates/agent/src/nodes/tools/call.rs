@@ -118,7 +118,11 @@ async fn run_once<'a>(
         Decision::Run(approved) => call.run(approved).await?,
     };
     let done = acted(round, call.pending.acting.as_ref(), done).await;
-    let done = done.shortened(&round.deps, &call_id, &round.cx).await;
+    let mut done = done.shortened(&round.deps, &call_id, &round.cx).await;
+    if done.executed && done.returned {
+        // Hooks may have changed the name that the model wrote.
+        done.transfer = round.deps.group.transfers.get(&name).map(|to| to.to_string());
+    }
     let status = if done.returned { ToolStatus::Completed } else { ToolStatus::Error };
     let result = done.result.clone();
     emit(&round.cx, || AgentEvent::ToolEnd { tool: name, id: call_id, result, status });

@@ -5,7 +5,9 @@ use superstep_graph::NodeError;
 
 use super::{answer::CallResult, pending::Pending, round::Round};
 use crate::{
+    AgentEvent,
     config::prompts,
+    events::emit,
     guards::{Guard, GuardAt, View},
     hooks::{Acting, ToolCheck, around::caught},
     state::HookFailure,
@@ -94,8 +96,11 @@ async fn checked(round: &Round, original: Acting) -> Result<Acting, HookFailure>
     let (Some(tool), Some(Ok(args))) = (round.tool(&acting.tool), checked) else { return Ok(acting) };
     for guard in tool_guards(round) {
         let view = View::of(&round.state, GuardAt::Tool, &args.to_string());
-        if let Some(reason) = guard.denial(View { tool: Some(acting.tool.clone()), ..view }).await {
-            return Ok(acting.denied(reason));
+        let denial = guard.denial(View { tool: Some(acting.tool.clone()), ..view }).await;
+        if let Some((text, failure)) = denial {
+            let (guard, action) = (guard.name().to_owned(), "block".to_owned());
+            emit(&round.cx, || AgentEvent::Guardrail { guard, at: GuardAt::Tool, action, reason: failure });
+            return Ok(acting.denied(text));
         }
     }
     let Some(on_tool_check) = &deps.check else { return Ok(acting) };

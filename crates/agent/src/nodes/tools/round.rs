@@ -181,7 +181,12 @@ impl Order {
             let (sent, answered) = (CancellationToken::new(), CancellationToken::new());
             Some(QueuePosition { sequence: name.to_owned(), overlaps, sent, answered })
         };
-        Self { places: calls.iter().map(place).collect() }
+        // The calls may be in another order than in the response.
+        let mut places: Vec<_> = calls.iter().map(|_| None).collect();
+        for call in calls {
+            places[call.position] = place(call);
+        }
+        Self { places }
     }
 
     /// Marks the call as answered when the guard is dropped.

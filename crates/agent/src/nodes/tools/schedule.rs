@@ -20,8 +20,6 @@ use super::{
 /// Among parallel calls, those that require an external decision come last: an interrupt ends the node, and
 /// by then all others are answered. All questions of the round are returned together.
 pub(super) async fn answer_all(round: &mut Round, mut calls: Vec<Pending>) -> Result<Vec<Answer>, NodeError> {
-    // A transfer comes after all other calls.
-    calls.sort_by_key(|call| round.deps.group.transfers.contains_key(&call.name));
     let hold = round.deps.config.approval.hold_batch;
     let asks_first = hold || round.deps.approvals.are_outside();
     // The user approves the final arguments, which also determine whether the call runs alone.
@@ -29,7 +27,8 @@ pub(super) async fn answer_all(round: &mut Round, mut calls: Vec<Pending>) -> Re
     if prepares_all {
         calls = prepare_all(round, calls).await?;
     }
-    // Hooks may have changed a call to any other.
+    // Hooks may have changed a call to any other. A transfer comes after all others.
+    calls.sort_by_key(|call| round.deps.group.transfers.contains_key(&call.name));
     round.arrange(&calls);
     let round = &*round;
     if asks_first {
