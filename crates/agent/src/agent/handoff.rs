@@ -33,7 +33,7 @@ impl Handoff {
 pub(super) fn with_members(mut first: AgentDeps) -> Result<AgentDeps, AgentError> {
     let mut members = BTreeMap::new();
     let handoffs = first.group.handoffs.clone();
-    add(&first.config, &first.group.member, &handoffs, &mut members)?;
+    add(&first, &first.group.member, &handoffs, &mut members)?;
     let own = |deps: &AgentDeps, at: fn(GuardAt) -> bool| -> Vec<Guard> {
         deps.guards.iter().filter(|guard| at(guard.at())).cloned().collect()
     };
@@ -53,7 +53,7 @@ pub(super) fn with_members(mut first: AgentDeps) -> Result<AgentDeps, AgentError
 }
 
 fn add(
-    turn: &ReactConfig,
+    first: &AgentDeps,
     parent: &str,
     handoffs: &[Handoff],
     members: &mut BTreeMap<String, AgentDeps>,
@@ -65,8 +65,11 @@ fn add(
             return Err(AgentError::HandoffSummary { name });
         }
         // The limits are those of the turn.
-        let (budget, limit) = (turn.budget.clone(), turn.limit.clone());
+        let (budget, limit) = (first.config.budget.clone(), first.config.limit.clone());
         deps.config = Arc::new(ReactConfig { budget, limit, ..(*deps.config).clone() });
+        // The instructions are those of the thread.
+        deps.instructions.clone_from(&first.instructions);
+        deps.rereads_instructions = first.rereads_instructions;
         let group = Group { member: name.as_str().into(), view: handoff.view, ..deps.group };
         deps.group = Group { members: Arc::default(), ..group };
         if let Some(when) = &handoff.back {
@@ -81,7 +84,7 @@ fn add(
         if members.insert(name.clone(), deps).is_some() {
             return Err(AgentError::DuplicateHandoff { name });
         }
-        add(turn, &name, &own, members)?;
+        add(first, &name, &own, members)?;
     }
     Ok(())
 }

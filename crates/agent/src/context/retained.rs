@@ -13,7 +13,7 @@ use crate::{
         pins::{closed, lists},
         prompts,
     },
-    state::Messages,
+    state::{AddedKind, Messages},
 };
 
 /// Selects the texts that stay of a conversation.
@@ -34,8 +34,9 @@ impl<'a> Keeper<'a> {
     pub(super) fn text(&self, start: usize, stays: Option<usize>) -> Option<String> {
         let keep = &self.meter.config.keep;
         let mut text = lists(self.within(keep.pins_share, self.pins.iter().copied(), |pin| &pin.text));
-        let guidance = self.within(keep.results_share, self.guidance(start), |message| &message.content);
-        for message in guidance {
+        let (replacing, other): (Vec<_>, Vec<_>) = self.guidance(start).partition(|(replaces, _)| *replaces);
+        let other = self.within(keep.results_share, other.into_iter(), |(_, message)| &message.content);
+        for (_, message) in replacing.into_iter().chain(other) {
             text.push_str(&format!("\n{}\n", closed(&message.content)));
         }
         if !keep.results.is_empty() {
@@ -86,11 +87,16 @@ impl<'a> Keeper<'a> {
         all.filter(fits).collect()
     }
 
-    /// Returns the messages with instructions and skills before `start`, each the newest of its file or skill.
-    fn guidance(&self, start: usize) -> impl Iterator<Item = &'a Message> {
-        let places =
-            self.meter.guidance().newest_added().filter_map(|added| self.messages.position(&added.id));
-        places.filter(move |place| *place < start).map(|place| &self.messages[place])
+    /// Returns the messages with instructions and skills before `start`, each the newest of its file or skill, and whether it replaces
+    /// a text of the system prompt, which would count again without it.
+    fn guidance(&self, start: usize) -> impl Iterator<Item = (bool, &'a Message)> {
+        let guidance = self.meter.guidance();
+        guidance.newest_added().filter_map(move |added| {
+            let place = self.messages.position(&added.id).filter(|place| *place < start)?;
+            let replaces =
+                added.kind != AddedKind::Skill && guidance.files.iter().any(|file| file.path == added.of);
+            Some((replaces, &self.messages[place]))
+        })
     }
 
     /// Returns the results of tools that stay, of calls before `start`, newest first.

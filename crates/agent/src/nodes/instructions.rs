@@ -15,7 +15,9 @@ use superstep_llm::{
 use super::skill_tool::SkillTool;
 use crate::{
     AgentEvent, AgentState,
-    context::instructions::{MAX_BYTES, SKILL_TOOL, added, fitted, fitting, has_skill, named, skill},
+    context::instructions::{
+        MAX_BYTES, SKILL_TOOL, added, fitted, fitting, has_skill, named, removed, skill,
+    },
     deps::AgentDeps,
     events::emit,
     repair::steering::is_steered,
@@ -99,7 +101,7 @@ async fn news_of_turn(
     let is_new = *guidance == none && state.messages.iter().all(|message| message.role != Role::Assistant);
     let begins = is_new || deps.rereads_instructions;
     let known = if begins { &none } else { guidance };
-    let Loaded { files, skills, problems, mut unconfirmed } = reader.load().await;
+    let Loaded { files, skills, mut problems, mut unconfirmed } = reader.load().await;
     let mut news = News { begins, ..News::default() };
     let mut adding = Adding { guidance: known.clone(), added: Vec::new(), cx };
     if begins {
@@ -116,20 +118,24 @@ async fn news_of_turn(
         let nested = known.paths();
         let nested = if nested.is_empty() { Loaded::default() } else { reader.nested(&nested).await };
         unconfirmed.extend(nested.unconfirmed);
+        problems.extend(nested.problems);
         let there: Vec<_> = files.into_iter().chain(nested.files).collect();
+        problems.retain(|wrong| known.hash_of(&wrong.path).is_some());
+        // The known text counts until the user confirms the new one, or until it can be read again.
+        let waits =
+            |path: &String| unconfirmed.contains(path) || problems.iter().any(|wrong| wrong.path == *path);
         for path in known.paths() {
-            // The confirmed text counts until the user confirms the new one.
-            let is_in_folder = |other: &String| Path::new(other).parent() == Path::new(&path).parent();
-            let is_there = there.iter().any(|file| file.path == path) || unconfirmed.iter().any(is_in_folder);
-            if !is_there {
+            if !there.iter().any(|file| file.path == path) && !waits(&path) {
                 adding.removed(&path);
             }
         }
-        for file in there {
+        let waiting: Vec<String> = known.paths().into_iter().filter(waits).collect();
+        for file in there.into_iter().filter(|file| !waiting.iter().any(|path| is_beside(path, &file.path))) {
             adding.file(AddedKind::Changed, file);
         }
+        report(problems, cx);
     }
-    let (mut listed, others) = fitting(skills.clone());
+    let (mut listed, others) = fitting(skills.iter().map(of_thread).collect());
     if deps.tools.get(SKILL_TOOL).is_some() {
         // A program's own tool of this name knows other skills.
         listed.clear();
@@ -178,9 +184,16 @@ pub(super) async fn touched<'a>(
         paths.dedup();
         if !paths.is_empty() {
             let found = reader.nested(&paths).await;
-            report(unconfirmed(deps, state, found.unconfirmed), cx);
+            let problem = "is not read, because it is not confirmed";
+            let unconfirmed = found.unconfirmed.into_iter();
+            let unconfirmed = unconfirmed.map(|path| FileProblem { path, problem: problem.to_owned() });
+            report(first_touched(deps, state, found.problems.into_iter().chain(unconfirmed).collect()), cx);
             let mut adding = Adding { guidance: state.guidance.clone(), added: Vec::new(), cx };
-            for file in found.files.into_iter().filter(|file| state.guidance.hash_of(&file.path).is_none()) {
+            let known = state.guidance.paths();
+            let is_new = |file: &InstructionFile| {
+                !known.iter().any(|path| *path == file.path || is_beside(path, &file.path))
+            };
+            for file in found.files.into_iter().filter(is_new) {
                 adding.file(AddedKind::Nested, file);
             }
             news.added = adding.added;
@@ -190,21 +203,32 @@ pub(super) async fn touched<'a>(
     (news != News::default()).then(|| news.after(state.guidance.clone()))
 }
 
-/// Returns the files that are not confirmed, except those of folders that the turn has touched before.
-fn unconfirmed(
+/// Returns whether two different files are in one folder, so that only one of them counts.
+fn is_beside(one: &str, other: &str) -> bool {
+    one != other && Path::new(one).parent() == Path::new(other).parent()
+}
+
+/// Returns what a thread stores of a skill.
+fn of_thread(skill: &Skill) -> Skill {
+    let Skill { name, description, path, hash, .. } = skill.clone();
+    Skill { name, description, path, hash, ..Skill::default() }
+}
+
+/// Returns the problems with files, except those of folders that the turn has touched before.
+fn first_touched(
     deps: &AgentDeps,
     state: &AgentState,
-    files: Vec<String>,
+    files: Vec<FileProblem>,
 ) -> impl Iterator<Item = FileProblem> {
     let calls = state.tool_call_history.iter();
     let earlier = calls.filter_map(|call| paths_of(deps.tools.get(&call.name)?.as_ref(), &call.args));
     let earlier: Vec<String> = if files.is_empty() { Vec::new() } else { earlier.flatten().collect() };
-    let is_new = move |file: &String| {
-        let folder = Path::new(file).parent().unwrap_or(Path::new(file));
+    let is_new = move |file: &FileProblem| {
+        let file = Path::new(&file.path);
+        let folder = file.parent().unwrap_or(file);
         !earlier.iter().any(|path| Path::new(path).starts_with(folder))
     };
-    let problem = "is not read, because it is not confirmed";
-    files.into_iter().filter(is_new).map(move |path| FileProblem { path, problem: problem.to_owned() })
+    files.into_iter().filter(is_new)
 }
 
 /// Adds the tool for the skills of the thread, if it has any.
@@ -276,11 +300,12 @@ impl Adding<'_> {
         loaded(&file, self.cx);
         let room = MAX_BYTES.saturating_sub(self.guidance.bytes_without(&file.path));
         let InstructionFile { path, text, hash } = fitted(file, room);
-        self.text(kind, &path, hash, text.len(), added(kind, &path, &text));
+        let message = added(kind == AddedKind::Changed, &path, &text);
+        self.text(kind, &path, hash, text.len(), message);
     }
 
     fn removed(&mut self, path: &str) {
-        self.text(AddedKind::Removed, path, String::new(), 0, added(AddedKind::Removed, path, ""));
+        self.text(AddedKind::Removed, path, String::new(), 0, removed(path));
     }
 
     fn text(&mut self, kind: AddedKind, of: &str, hash: String, bytes: usize, text: String) {
@@ -316,6 +341,22 @@ mod tests {
         all: Mutex<Vec<(&'static str, String)>>,
         below: Mutex<Vec<(&'static str, String)>>,
         skills: Mutex<Vec<&'static str>>,
+        unreadable: Mutex<Vec<&'static str>>,
+    }
+
+    impl Files {
+        /// The files of a list that can be read, and the others.
+        fn read(
+            &self,
+            list: &Mutex<Vec<(&'static str, String)>>,
+        ) -> (Vec<InstructionFile>, Vec<FileProblem>) {
+            let unreadable = self.unreadable.lock().unwrap();
+            let (bad, good): (Vec<_>, Vec<_>) =
+                files(&list.lock().unwrap()).into_iter().partition(|file| unreadable.contains(&&*file.path));
+            let problem =
+                |file: InstructionFile| FileProblem { path: file.path, problem: "is a link".into() };
+            (good, bad.into_iter().map(problem).collect())
+        }
     }
 
     fn files(list: &[(&'static str, String)]) -> Vec<InstructionFile> {
@@ -332,20 +373,23 @@ mod tests {
             let skill = |name: &&str| Skill {
                 name: (*name).into(),
                 description: format!("does {name}"),
+                license: "MIT".into(),
                 ..Skill::default()
             };
-            let files = files(&self.all.lock().unwrap());
+            let (files, problems) = self.read(&self.all);
             let skills = self.skills.lock().unwrap().iter().map(skill).collect();
-            Box::pin(async { Loaded { files, skills, ..Loaded::default() } })
+            Box::pin(async { Loaded { files, skills, problems, ..Loaded::default() } })
         }
 
         fn nested<'a>(&'a self, paths: &'a [String]) -> InstructionsFuture<'a, Loaded> {
-            let mut files = files(&self.below.lock().unwrap());
-            files.retain(|file| {
-                let folder = file.path.trim_end_matches("AGENTS.md");
+            let (mut files, mut problems) = self.read(&self.below);
+            let is_on_way = |file: &str| {
+                let folder = file.trim_end_matches("AGENTS.md");
                 paths.iter().any(|path| path.starts_with(folder))
-            });
-            Box::pin(async { Loaded { files, ..Loaded::default() } })
+            };
+            files.retain(|file| is_on_way(&file.path));
+            problems.retain(|wrong| is_on_way(&wrong.path));
+            Box::pin(async { Loaded { files, problems, ..Loaded::default() } })
         }
 
         fn skill<'a>(&'a self, name: &'a str) -> InstructionsFuture<'a, Result<SkillText, SkillError>> {
@@ -506,6 +550,50 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_file_that_cannot_be_read_now_still_counts() {
+        let (model, store, files) =
+            (Arc::new(Calls::default()), Arc::new(MemoryCheckpointer::new()), Arc::new(Files::default()));
+        *files.all.lock().unwrap() = vec![("/w/AGENTS.md", "here".into())];
+        *files.below.lock().unwrap() = vec![("/w/a/AGENTS.md", "in a".into())];
+        let agent = agent(&model, &store, &files);
+        let thread = agent.thread("t");
+        thread.ask("touch {\"path\":\"a/x\"}").await.unwrap();
+        *files.unreadable.lock().unwrap() = vec!["/w/AGENTS.md", "/w/a/AGENTS.md"];
+        thread.ask("on").await.unwrap();
+        let count = |what: &str| model.last().iter().filter(|text| text.contains(what)).count();
+        assert_eq!((count("was removed"), count("in a")), (0, 1));
+        let known = agent.graph().thread("t").state().await.unwrap().values.guidance;
+        assert_eq!(known.paths(), ["/w/AGENTS.md", "/w/a/AGENTS.md"]);
+        files.unreadable.lock().unwrap().clear();
+        files.all.lock().unwrap().clear();
+        thread.ask("on").await.unwrap();
+        assert_eq!(count("The file /w/AGENTS.md was removed."), 1);
+    }
+
+    #[tokio::test]
+    async fn a_compaction_keeps_what_replaces_the_system_prompt_without_a_share() {
+        let (model, store, files) =
+            (Arc::new(Calls::default()), Arc::new(MemoryCheckpointer::new()), Arc::new(Files::default()));
+        *files.all.lock().unwrap() = vec![("/AGENTS.md", "root".into()), ("/w/AGENTS.md", "here".into())];
+        *files.below.lock().unwrap() = vec![("/w/a/AGENTS.md", "in a".into())];
+        let mut config = ReactConfig::default();
+        config.context.window = Some(6_000);
+        config.context.budget = ContextBudget::Tokens(1_500);
+        config.context.keep = Keep { results_share: 0.0, ..Keep::recommended() };
+        let agent = builder(&model, &store).config(config).instructions(files.clone()).build().unwrap();
+        let thread = agent.thread("t");
+        thread.ask("touch {\"path\":\"a/x\"}").await.unwrap();
+        *files.all.lock().unwrap() = vec![("/w/AGENTS.md", "new".into())];
+        for _ in 0..6 {
+            thread.ask(&"filler ".repeat(500)).await.unwrap();
+        }
+        let sent = model.last();
+        let carried = sent.iter().find(|text| text.starts_with("<kept>")).unwrap();
+        assert!(carried.contains("/AGENTS.md was removed") && carried.contains("\nnew\n"), "{carried}");
+        assert!(!carried.contains("in a"), "{carried}");
+    }
+
+    #[tokio::test]
     async fn all_instructions_have_a_bound_and_say_so() {
         let (model, store, files) =
             (Arc::new(Calls::default()), Arc::new(MemoryCheckpointer::new()), Arc::new(Files::default()));
@@ -532,6 +620,8 @@ mod tests {
         thread.ask("Use $release").await.unwrap();
         let tools = model.tools();
         assert_eq!(tools[0].parameters["properties"]["name"]["enum"], json!(["release", "review"]));
+        let known = agent.graph().thread("t").state().await.unwrap().values.guidance;
+        assert_eq!((known.skills.len(), known.skills[0].license.as_str()), (2, ""));
         let sent = model.last();
         assert!(
             sent[0].contains("\n- release: does release\n- review: does review\n</available_skills>"),

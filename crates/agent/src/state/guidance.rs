@@ -15,7 +15,8 @@ use superstep_llm::{
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Guidance(Arc<GuidanceData>);
 
-/// The data of a [`Guidance`]. The texts are escaped and have at most 32 KiB together.
+/// The data of a [`Guidance`]. The texts are escaped. The instructions that are in force have at most 32 KiB together, and a skill has
+/// at most 64 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -23,7 +24,7 @@ pub struct GuidanceData {
     /// The files in the system prompt of every request, as they were when they were read first, the weakest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<InstructionFile>,
-    /// The skills in the system prompt, as they were when the turn began.
+    /// The skills in the system prompt, as they were when the turn began: their names, descriptions, paths and hashes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<Skill>,
     /// The texts that were added to the conversation, in their order.

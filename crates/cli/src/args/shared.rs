@@ -1,6 +1,9 @@
 //! Flags that several commands have.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use superstep::{agent::presets::PRESETS, llm::ApiKey};
@@ -9,6 +12,7 @@ use super::values::{ThreadAt, age, checkpoint, database, thread_at};
 use superstep_session::{
     config::{
         configuration::{Configuration, Mode},
+        instructions::TrustedFiles,
         location::Location,
         names::{DbName, VARIABLE, thread_name},
         settings::{Given, Settings},
@@ -241,7 +245,7 @@ pub(crate) struct AgentArgs {
     /// Run every call that requires approval, as if a rule allowed it; calls that a rule denies are denied.
     #[arg(long, short)]
     pub(crate) yes: bool,
-    /// Read `AGENTS.md` and skills of the folder in this run although you have not confirmed them; see `superstep config`.
+    /// Read the `AGENTS.md` files and skills that the folder has now, although you have not confirmed them; see `superstep config`.
     #[arg(long)]
     pub(crate) trust_folder: bool,
 }
@@ -283,9 +287,13 @@ pub(crate) enum ModeFlag {
     React,
 }
 
-impl From<AgentArgs> for Given {
-    fn from(args: AgentArgs) -> Self {
-        let AgentArgs {
+impl AgentArgs {
+    /// Returns the settings for a program whose folder is `cwd`, by default the current one.
+    ///
+    /// # Errors
+    /// The files of the folder are to be trusted, and it cannot be used.
+    pub(crate) fn given(self, cwd: Option<&Path>) -> Result<Given, SessionError> {
+        let Self {
             model,
             base_url,
             api_key: key,
@@ -295,8 +303,8 @@ impl From<AgentArgs> for Given {
             max_steps,
             tools,
             yes,
-            trust_folder: trusts_folder,
-        } = args;
+            trust_folder,
+        } = self;
         let mode = mode.map(|mode| match mode {
             ModeFlag::Single => Mode::Single,
             ModeFlag::React => Mode::React,
@@ -310,13 +318,18 @@ impl From<AgentArgs> for Given {
             config.set_max_steps(max);
         }
         let settings = Settings { model, base_url, config, ..Settings::default() };
-        Self { settings, file, key, approves_all: yes, trusts_folder, ..Self::default() }
+        let trusted = if trust_folder { TrustedFiles::of(cwd)? } else { TrustedFiles::default() };
+        Ok(Given { settings, file, key, approves_all: yes, trusted, ..Given::default() })
     }
 }
 
-impl From<TurnArgs> for Given {
-    fn from(args: TurnArgs) -> Self {
-        let given = Self::from(args.agent);
-        if args.no_memory { given.without_memory() } else { given }
+impl TurnArgs {
+    /// Returns the settings as [`AgentArgs::given`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn given(self, cwd: &Path) -> Result<Given, SessionError> {
+        let given = self.agent.given(Some(cwd))?;
+        Ok(if self.no_memory { given.without_memory() } else { given })
     }
 }

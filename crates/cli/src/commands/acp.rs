@@ -21,7 +21,7 @@ pub(crate) async fn acp(args: AcpArgs) -> Result<Exit, SessionError> {
     let AcpArgs { database, agent, no_memory } = args;
     // The mode of a session can be changed, and the flag is its first value.
     let mode = if agent.yes { Mode::Auto } else { Mode::Ask };
-    let given = Given { approves_all: false, ..Given::from(agent) };
+    let given = Given { approves_all: false, ..agent.given(None)? };
     let given = if no_memory { given.without_memory() } else { given };
     let version = env!("CARGO_PKG_VERSION");
     serve(AGENT, version, Sessions::new(AGENT, database.db, given), mode).await

@@ -27,7 +27,7 @@ pub(crate) async fn chat(args: ChatArgs) -> Result<Exit, SessionError> {
     let ChatArgs { conversation, agent, no_memory } = args;
     // The mode can be changed, and the flag is its first value.
     let mode = if agent.yes { Mode::Auto } else { Mode::Ask };
-    let given = Given { approves_all: false, ..Given::from(agent) };
+    let given = Given { approves_all: false, ..agent.given(conversation.location.cwd.as_deref())? };
     let given = if no_memory { given.without_memory() } else { given };
     converse(conversation, mode, |db| Sessions::new(AGENT, db, given)).await
 }

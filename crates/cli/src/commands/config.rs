@@ -13,7 +13,8 @@ use superstep::{
 use superstep_session::{
     config::{
         defaults::{Defaults, DefaultsFile, Owner},
-        file, instructions,
+        file,
+        instructions::{self, TrustedFiles},
         location::Location,
         model::{Environment, ModelInputs, Origin},
         names::VARIABLE,
@@ -54,11 +55,17 @@ pub(crate) fn config(args: ConfigArgs) -> Result<Exit, SessionError> {
     let location = Location::new(AGENT, None, cwd)?;
     let defaults = Defaults::load(&location.cwd)?;
     let unconfirmed = defaults.unconfirmed();
-    let found = instructions::reader(&location.cwd, false)?.found_with_nested();
+    let read = || {
+        let reader = instructions::reader(&location.cwd, &TrustedFiles::default())?;
+        Ok::<_, SessionError>(reader.found_with_nested())
+    };
     if trust {
-        return confirm(&defaults, &found);
+        return confirm(&defaults, &read()?);
     }
-    let given = Given::from(agent);
+    let given = agent.given(Some(&location.cwd))?;
+    let configuration = given.configuration(&StoredSettings::default(), &defaults, "the command line has")?;
+    let off = instructions::reason_off(&configuration);
+    let found = if off.is_none() { read()? } else { FoundFiles::default() };
     let mut settings = settings(&given, &defaults)?;
     if let Some(file) = unconfirmed {
         let of_file = leaves(&file.settings()?);
@@ -69,6 +76,7 @@ pub(crate) fn config(args: ConfigArgs) -> Result<Exit, SessionError> {
         }));
     }
     settings.extend(found.files.iter().map(of_file));
+    off.iter().for_each(|reason| print_note(reason));
     if json {
         return print(&lines(settings));
     }
@@ -106,7 +114,7 @@ fn of_file(file: &FoundFile) -> Setting {
     let FoundFile { path, hash, bytes, kind, is_of_user, is_confirmed } = file;
     let name = match kind {
         FoundKind::Instructions(_) => "instructions".to_owned(),
-        FoundKind::Nested(_) => "instructions below".to_owned(),
+        FoundKind::Nested => "instructions below".to_owned(),
         FoundKind::Skill(skill) => format!("skill {}", skill.name),
     };
     let source = match (is_of_user, is_confirmed) {

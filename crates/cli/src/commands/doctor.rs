@@ -9,7 +9,7 @@ use superstep_session::{
     config::{
         configuration::Configuration,
         defaults::Defaults,
-        instructions,
+        instructions::{self, TrustedFiles},
         location::Location,
         model::{Environment, ModelInputs},
         settings::{Given, Settings, StoredSettings},
@@ -110,7 +110,7 @@ async fn database(location: &Location) -> Result<String, SessionError> {
 
 /// Counts the instructions and skills that a turn reads.
 fn read_files(folder: &Path) -> Result<String, SessionError> {
-    let found = instructions::reader(folder, false)?.found();
+    let found = instructions::reader(folder, &TrustedFiles::default())?.found();
     let used = || found.files.iter().filter(|file| file.is_confirmed);
     let skills = used().filter(|file| matches!(file.kind, FoundKind::Skill(_))).count();
     let files = used().count() - skills;

@@ -110,7 +110,7 @@ fn open(
 ) -> Result<AgentRun, SessionError> {
     dream_thread::refuse(location, &thread)?;
     let TurnArgs { json, quiet, trust, .. } = turn;
-    let mut given = Given::from(turn);
+    let mut given = turn.given(&location.cwd)?;
     given.settings.user = user;
     let new = NewSession { trust, is_quiet: quiet, raw_events: true, ..NewSession::default() };
     let session = Session::new(location.clone(), store, thread, given, new);

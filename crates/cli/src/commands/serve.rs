@@ -19,7 +19,7 @@ use superstep::{
 };
 use superstep_server::{Keys, Limits, Server, User};
 use superstep_session::{
-    config::{defaults::Defaults, settings::Given},
+    config::defaults::Defaults,
     error::{ErrorKind, SessionError},
     turn::hosted::Hosted,
 };
@@ -76,10 +76,11 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, SessionError> {
     let location = location.locate(AGENT)?;
     let door = Door::open(listen).await?;
     let rows = location.open_rows()?;
+    let given = agent.given(Some(&location.cwd))?;
     let (stop, watch) = signals::watching();
     let defaults = Defaults::load(location.cwd())?;
     defaults.note().iter().for_each(|note| print_note(&note.text));
-    let hosted = Hosted::new(location, &Given::from(agent), &defaults, [], false, &stop).await?;
+    let hosted = Hosted::new(location, &given, &defaults, [], false, &stop).await?;
     drop(watch);
     hosted.notes.iter().for_each(|note| print_note(note));
     let agent = graph(&hosted.agent);

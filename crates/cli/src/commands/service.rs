@@ -8,7 +8,7 @@ use superstep::{
     restate::{Ended, RestateThread},
 };
 use superstep_session::{
-    config::{defaults::Defaults, location::Location, settings::Given},
+    config::{defaults::Defaults, location::Location},
     error::{ErrorKind, SessionError},
     turn::{
         dream_thread,
@@ -52,7 +52,8 @@ pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, SessionError> 
         let given = args.location.clone();
         Location::new(AGENT, args.endpoint.db(given.db), given.cwd)
     };
-    let (place, given) = (location(&args)?, Given::from(args.agent.clone()));
+    let place = location(&args)?;
+    let given = args.agent.clone().given(Some(&place.cwd))?;
     let (stop, watch) = signals::watching();
     let hosted =
         Hosted::new(location(&args)?, &given, &Defaults::default(), args.rules(), args.trust_answers, &stop)

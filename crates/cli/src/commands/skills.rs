@@ -3,10 +3,15 @@
 use serde_json::json;
 use superstep::{
     llm::instructions::{FileProblem, Skill},
-    tools::{FoundFile, FoundKind},
+    tools::{FoundFile, FoundFiles, FoundKind},
 };
 use superstep_session::{
-    config::{instructions, location::Location},
+    config::{
+        defaults::Defaults,
+        instructions::{self, TrustedFiles},
+        location::Location,
+        settings::{Given, StoredSettings},
+    },
     error::SessionError,
     text::{brief, printable_line},
 };
@@ -26,7 +31,16 @@ const MAX_SHOWN: usize = 80;
 /// Lists the skills, also those that the user has not confirmed.
 pub(crate) fn skills(SkillsArgs { json, cwd }: SkillsArgs) -> Result<Exit, SessionError> {
     let location = Location::new(AGENT, None, cwd)?;
-    let found = instructions::reader(&location.cwd, false)?.found();
+    let defaults = Defaults::load(&location.cwd)?;
+    let configuration =
+        Given::default().configuration(&StoredSettings::default(), &defaults, "the folder has")?;
+    let found = match instructions::reason_off(&configuration) {
+        None => instructions::reader(&location.cwd, &TrustedFiles::default())?.found(),
+        Some(reason) => {
+            print_note(&reason);
+            FoundFiles::default()
+        }
+    };
     let skills: Vec<(&FoundFile, &Skill)> = found
         .files
         .iter()

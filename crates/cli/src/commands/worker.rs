@@ -2,7 +2,7 @@
 
 use superstep::worker::{Jobs, Worker};
 use superstep_session::{
-    config::{defaults::Defaults, encryption::REQUIRED, settings::Given},
+    config::{defaults::Defaults, encryption::REQUIRED},
     error::SessionError,
     turn::hosted::Hosted,
 };
@@ -25,16 +25,10 @@ pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, SessionError> 
     let what = format!("taking jobs from `{}`", location.db());
     // The settings of the threads are ignored, also those that narrow: any sender could set and remove them. The
     // command line of the worker is the one place to read.
+    let given = args.agent.clone().given(Some(&location.cwd))?;
     let (stop, watch) = signals::watching();
-    let hosted = Hosted::new(
-        location,
-        &Given::from(args.agent.clone()),
-        &Defaults::default(),
-        args.rules(),
-        args.trust_answers,
-        &stop,
-    )
-    .await?;
+    let hosted =
+        Hosted::new(location, &given, &Defaults::default(), args.rules(), args.trust_answers, &stop).await?;
     drop(watch);
     hosted.notes.iter().for_each(|note| print_note(note));
     let jobs = Jobs::open(options).await?;

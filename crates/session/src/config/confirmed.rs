@@ -10,6 +10,7 @@ use std::{
     fs,
     io::{self, Write as _},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use crate::{
@@ -19,6 +20,18 @@ use crate::{
     },
     error::{ErrorKind, SessionError},
 };
+
+/// The time of the last change and the size in bytes of the stored confirmations, `None` without any: if it differs, they may too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(Option<(SystemTime, u64)>);
+
+impl Stamp {
+    /// Returns the one of now.
+    pub(crate) fn now() -> Self {
+        let there = place().and_then(|place| fs::metadata(place).ok());
+        Self(there.and_then(|there| Some((there.modified().ok()?, there.len()))))
+    }
+}
 
 /// The confirmed hashes by path.
 #[derive(Clone, Debug, Default)]

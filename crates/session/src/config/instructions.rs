@@ -5,15 +5,21 @@
 //! Start at [`reader`].
 
 use std::{
+    collections::BTreeSet,
     env,
-    path::Path,
-    sync::{Mutex, PoisonError},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use superstep::tools::{FolderInstructions, FoundFile, FoundFiles, FoundKind, UserFolders};
 
 use crate::{
-    config::{configuration::Configuration, confirmed::Confirmed, model_table::own_file, notes::Note},
+    config::{
+        configuration::Configuration,
+        confirmed::{Confirmed, Stamp},
+        model_table::own_file,
+        notes::Note,
+    },
     error::SessionError,
     text::count,
 };
@@ -27,19 +33,56 @@ pub fn is_on(configuration: &Configuration) -> bool {
     configuration.instructions.unwrap_or(is_default)
 }
 
-/// Returns the reader of a folder, which uses the folder's files that the user has confirmed, or all of them.
+/// Returns the reason why an agent with this configuration reads no instructions and no skills; `None` if it reads them.
+pub fn reason_off(configuration: &Configuration) -> Option<String> {
+    let reason = match &configuration.preset {
+        _ if is_on(configuration) => return None,
+        Some(preset) if configuration.instructions.is_none() => {
+            format!("the preset `{preset}` reads none; to have them, set `instructions = true`")
+        }
+        _ => "`instructions` is false".to_owned(),
+    };
+    Some(format!("no instructions and no skills are read: {reason}"))
+}
+
+/// The files of a folder that count although the user has not confirmed them: those that it has when the program begins, with their
+/// content then. What is written or changed later does not count.
+#[derive(Clone, Debug, Default)]
+pub struct TrustedFiles(Arc<BTreeSet<(PathBuf, String)>>);
+
+impl TrustedFiles {
+    /// Reads the files of a folder, by default of the current one.
+    ///
+    /// # Errors
+    /// The folder cannot be used.
+    pub fn of(folder: Option<&Path>) -> Result<Self, SessionError> {
+        let folder = folder.unwrap_or(Path::new("."));
+        let reader = FolderInstructions::new(folder, |_, _| false);
+        let reader = reader.map_err(|cause| SessionError::unusable_folder(folder, &cause))?;
+        let files = reader.found_with_nested().files.into_iter().map(|file| (file.path, file.hash));
+        Ok(Self(Arc::new(files.collect())))
+    }
+
+    fn has(&self, path: &Path, hash: &str) -> bool {
+        self.0.contains(&(path.to_owned(), hash.to_owned()))
+    }
+}
+
+/// Returns the reader of a folder, which uses the folder's files that the user has confirmed, and the trusted ones.
 ///
 /// # Errors
 /// The folder cannot be used, or the confirmations cannot be read.
-pub fn reader(folder: &Path, trusts_folder: bool) -> Result<FolderInstructions, SessionError> {
-    let confirmed = Mutex::new(Confirmed::read()?);
+pub fn reader(folder: &Path, trusted: &TrustedFiles) -> Result<FolderInstructions, SessionError> {
+    let confirmed = Mutex::new((Stamp::now(), Confirmed::read()?));
+    let trusted = trusted.clone();
     let trusts = move |path: &Path, hash: &str| {
-        let mut confirmed = confirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        trusts_folder || confirmed.has(path, hash) || {
-            // The user may confirm a file while a session is open.
-            *confirmed = Confirmed::read().unwrap_or_default();
-            confirmed.has(path, hash)
+        let mut known = confirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        // The user may confirm a file while a session is open.
+        let stamp = Stamp::now();
+        if known.0 != stamp {
+            *known = (stamp, Confirmed::read().unwrap_or_default());
         }
+        trusted.has(path, hash) || known.1.has(path, hash)
     };
     let config = own_file().and_then(|models| Some(models.parent()?.to_owned()));
     let home = env::home_dir().filter(|home| home.is_absolute());
@@ -53,17 +96,13 @@ pub fn unconfirmed(found: &FoundFiles) -> impl Iterator<Item = &FoundFile> {
     found.files.iter().filter(|file| !file.is_confirmed)
 }
 
-/// Records that the user confirms these files with their content. Returns how many were not confirmed.
+/// Records that the user confirms these files with their content.
 ///
 /// # Errors
 /// They cannot be stored.
-pub fn confirm(found: &FoundFiles) -> Result<usize, SessionError> {
+pub fn confirm(found: &FoundFiles) -> Result<(), SessionError> {
     let new: Vec<_> = unconfirmed(found).map(|file| (file.path.clone(), file.hash.clone())).collect();
-    let number = new.len();
-    if number > 0 {
-        Confirmed::read()?.add(new)?;
-    }
-    Ok(number)
+    if new.is_empty() { Ok(()) } else { Confirmed::read()?.add(new) }
 }
 
 /// Returns the note about files of a folder that are not read.
@@ -90,6 +129,8 @@ pub fn note(folder: &Path, found: &FoundFiles) -> Option<Note> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::config::file::parse;
 
@@ -102,8 +143,38 @@ mod tests {
             ("preset = \"opencode\"\ninstructions = true", true),
             ("instructions = false", false),
         ] {
-            assert_eq!(is_on(&parse(text).unwrap()), wanted, "{text}");
+            let configuration = parse(text).unwrap();
+            assert_eq!(is_on(&configuration), wanted, "{text}");
+            let reason = reason_off(&configuration);
+            assert_eq!(reason.is_none(), wanted, "{text}");
+            assert!(reason.is_none_or(|reason| reason.contains("opencode") == text.contains("opencode")));
         }
+    }
+
+    #[test]
+    fn files_that_are_written_later_are_not_trusted() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("AGENTS.md", "mine");
+        write("below/AGENTS.md", "below");
+        write(".agents/skills/a/SKILL.md", "---\nname: a\ndescription: b\n---\n");
+        let trusted = TrustedFiles::of(Some(dir.path())).unwrap();
+        let used = || {
+            let found = reader(dir.path(), &trusted).unwrap().found();
+            let of_folder = found.files.into_iter().filter(|file| !file.is_of_user && file.is_confirmed);
+            of_folder.count()
+        };
+        assert_eq!(used(), 2);
+        assert!(trusted.0.iter().any(|(path, _)| path.ends_with("below/AGENTS.md")));
+        write("AGENTS.override.md", "of the agent");
+        write(".agents/skills/c/SKILL.md", "---\nname: c\ndescription: b\n---\n");
+        assert_eq!(used(), 2);
+        write("AGENTS.md", "of the agent");
+        assert_eq!(used(), 1);
     }
 
     #[test]

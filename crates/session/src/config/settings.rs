@@ -30,7 +30,9 @@ use superstep::{
 };
 
 use crate::{
-    config::{configuration::Configuration, defaults::Defaults, file, switch::Switch},
+    config::{
+        configuration::Configuration, defaults::Defaults, file, instructions::TrustedFiles, switch::Switch,
+    },
     error::{ErrorKind, SessionError},
 };
 
@@ -76,8 +78,8 @@ pub struct Given {
     pub key: Option<ApiKey>,
     /// Runs calls that require approval, as if a rule allowed them.
     pub approves_all: bool,
-    /// Reads the instructions and skills of the folder although the user has not confirmed them.
-    pub trusts_folder: bool,
+    /// The instructions and skills of a folder that are read although the user has not confirmed them.
+    pub trusted: TrustedFiles,
     /// Tools that the agent does not have, although its configuration names them. No thread stores them.
     pub hidden_tools: &'static [&'static str],
     /// MCP servers besides those of the configuration, which no thread stores. A turn runs without those that fail.

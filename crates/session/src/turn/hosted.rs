@@ -99,9 +99,11 @@ impl Hosted {
         let trust = WorkerTrust { db: location.db().clone(), trusts_all };
         let models = steps::builder(&choice, react)?.trust(trust).checkpointer(store.clone());
         let models = steps::instructed(models, &config, cwd, given)?;
+        // The stored texts of a thread may be those of everybody who can write to the database.
+        let models = if trusts_all { models } else { models.reread_instructions() };
         let unconfirmed = match instructions::is_on(&config) {
             true => {
-                let found = instructions::reader(cwd, given.trusts_folder)?.found();
+                let found = instructions::reader(cwd, &given.trusted)?.found();
                 instructions::note(cwd, &found).map(|note| note.text)
             }
             false => None,

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use superstep::{
     Checkpointer, ThreadId,
-    agent::{AgentState, config::Pin, state::Pins},
+    agent::{
+        AgentState,
+        config::{Pin, PinSource},
+        state::Pins,
+    },
 };
 
 use crate::{
@@ -32,7 +36,8 @@ pub async fn pins(store: Arc<dyn Checkpointer>, thread: &ThreadId) -> Result<Pin
 /// Changes the pins of a thread, and returns them. The model learns of it with the next message.
 ///
 /// # Errors
-/// The thread has an unfinished turn, or no pin of an id to remove; or the id is one of the model's own.
+/// The thread has an unfinished turn, or no pin of an id to remove; or the id is one of the model's own, or a pin to remove is one of
+/// the configuration.
 pub async fn change(
     location: &Location,
     store: Arc<dyn Checkpointer>,
@@ -60,6 +65,13 @@ pub async fn change(
                     location.command("pin", &[name])
                 );
                 return Err(SessionError::new(ErrorKind::Thread, message));
+            }
+            let of_config =
+                |id: &&String| state.pins.get(id).is_some_and(|pin| pin.source == PinSource::Config);
+            if let Some(id) = ids.iter().find(of_config) {
+                // The next turn would add it again.
+                let message = format!("pin `{id}` is one of the configuration; remove it there");
+                return Err(SessionError::usage(message));
             }
             state.unpin(ids)
         }

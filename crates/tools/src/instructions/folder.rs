@@ -2,6 +2,7 @@
 
 use std::{
     fmt, fs, io,
+    panic::resume_unwind,
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
@@ -10,14 +11,14 @@ use ignore::WalkBuilder;
 use superstep_llm::instructions::{
     FileProblem, InstructionFile, Instructions, InstructionsFuture, Loaded, Skill, SkillError, SkillText,
 };
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 
 use super::{
     read::{is_plain_folder, read},
     skills,
 };
 
-/// The names of files with instructions; the first one that exists counts.
+/// The names of files with instructions; the first one that can be used counts.
 const NAMES: [&str; 2] = ["AGENTS.override.md", "AGENTS.md"];
 
 /// The folders of skills below the agent's folder, and those below the user's.
@@ -25,13 +26,16 @@ const SKILLS_OF_FOLDER: [&str; 2] = [".superstep/skills", ".agents/skills"];
 const SKILLS_OF_CONFIG: &str = "skills";
 const SKILLS_OF_HOME: &str = ".agents/skills";
 
-/// Maximum number of skills.
+/// Maximum number of skills that count, and of those that do not.
 const MAX_SKILLS: usize = 200;
 
 /// Maximum number of paths and folders of one call of [`Instructions::nested`].
 const MAX_PATHS: usize = 256;
 
-/// Maximum number of files and folders below the agent's folder that are searched for further files.
+/// Maximum size in bytes of the files of one call of [`Instructions::nested`].
+const MAX_NESTED_BYTES: usize = 1 << 20;
+
+/// Maximum number of folders below the agent's folder that are searched for further files.
 const MAX_WALKED: usize = 50_000;
 
 /// The function that returns whether the user confirmed the file at a path with a hash.
@@ -101,10 +105,10 @@ pub struct FoundFile {
 /// The kind of a [`FoundFile`].
 #[derive(Clone, Debug)]
 pub enum FoundKind {
-    /// Instructions for the whole folder, with their text.
+    /// Instructions with their text, which is empty unless they are used.
     Instructions(String),
-    /// Instructions of a folder below, which count once a tool touches a path there, with their text.
-    Nested(String),
+    /// Instructions of a folder below, which are read once a tool touches a path there.
+    Nested,
     /// A skill.
     Skill(Skill),
 }
@@ -143,24 +147,32 @@ impl FolderInstructions {
         let mut found = FoundFiles::default();
         let of_user = self.user.config.iter().map(|folder| (folder.clone(), true));
         for (folder, is_of_user) in of_user.chain(self.folders().into_iter().map(|folder| (folder, false))) {
-            self.add_instructions(&folder, is_of_user, FoundKind::Instructions, &mut found);
+            self.add_instructions(&folder, is_of_user, &mut found);
         }
         self.add_skills(&mut found);
         found
     }
 
-    /// Returns the files of [`found`](Self::found), and the instructions of folders below, except for those that git ignores.
+    /// Returns the files of [`found`](Self::found), and the instructions of folders below.
     pub fn found_with_nested(&self) -> FoundFiles {
         let mut found = self.found();
-        let walk = WalkBuilder::new(&self.folder).follow_links(false).require_git(false).build();
-        let folders = walk
-            .flatten()
-            .take(MAX_WALKED)
-            .filter(|entry| entry.depth() > 0 && entry.file_type().is_some_and(|kind| kind.is_dir()));
-        let mut folders: Vec<_> = folders.map(|entry| entry.into_path()).collect();
-        folders.sort();
-        for folder in folders {
-            self.add_instructions(&folder, false, FoundKind::Nested, &mut found);
+        let mut walk = WalkBuilder::new(&self.folder);
+        walk.standard_filters(false).follow_links(false).sort_by_file_name(Ord::cmp);
+        let walk = walk.filter_entry(|entry| {
+            entry.file_name() != ".git" && entry.file_type().is_some_and(|kind| kind.is_dir())
+        });
+        let folders = walk.build().flatten().filter(|entry| entry.depth() > 0);
+        for (nth, folder) in folders.enumerate() {
+            if nth == MAX_WALKED {
+                let problem =
+                    format!("has more than {MAX_WALKED} folders, and this and later ones are not searched");
+                let path = folder.path().to_string_lossy().into_owned();
+                found.problems.push(FileProblem { path, problem });
+                break;
+            }
+            let first = found.files.len();
+            self.add_instructions(folder.path(), false, &mut found);
+            found.files[first..].iter_mut().for_each(|file| file.kind = FoundKind::Nested);
         }
         found
     }
@@ -175,13 +187,8 @@ impl FolderInstructions {
         folders.into_iter().map(Path::to_owned).collect()
     }
 
-    fn add_instructions(
-        &self,
-        folder: &Path,
-        is_of_user: bool,
-        kind: fn(String) -> FoundKind,
-        found: &mut FoundFiles,
-    ) {
+    /// Adds the instructions of one folder. A file that cannot be used does not hide the next one.
+    fn add_instructions(&self, folder: &Path, is_of_user: bool, found: &mut FoundFiles) {
         for name in NAMES {
             let path = folder.join(name);
             match read(&path) {
@@ -190,8 +197,11 @@ impl FolderInstructions {
                 Ok(Some(file)) if path.to_str().is_some() => {
                     let is_confirmed = is_of_user || (self.trusts)(&path, &file.hash);
                     let (bytes, hash) = (file.text.len(), file.hash);
-                    let kind = kind(file.text);
+                    let kind = FoundKind::Instructions(if is_confirmed { file.text } else { String::new() });
                     found.files.push(FoundFile { path, hash, bytes, kind, is_of_user, is_confirmed });
+                    if is_confirmed {
+                        return;
+                    }
                 }
                 Ok(Some(_)) => found.problems.push(FileProblem {
                     path: path.to_string_lossy().into_owned(),
@@ -199,7 +209,6 @@ impl FolderInstructions {
                 }),
                 Err(problem) => found.problems.push(problem),
             }
-            return;
         }
     }
 
@@ -218,31 +227,29 @@ impl FolderInstructions {
             .chain(of_user.iter().cloned().map(|root| (root, true)))
             .collect();
         let mut used: Vec<(String, String)> = Vec::new();
-        let mut count = 0;
+        // Those that the user has not confirmed take no room from the others.
+        let mut counts = [0; 2];
         for (root, is_of_user) in roots {
             for (skill, bytes) in skills::skills(&root, &mut found.problems) {
                 let path = skill.path.clone();
                 let wrong = |problem| FileProblem { path: path.clone(), problem };
-                count += 1;
-                if count > MAX_SKILLS {
-                    let problem = format!("is not used: there are more than {MAX_SKILLS} skills");
-                    found.problems.push(wrong(problem));
-                    return;
-                }
-                let mut is_confirmed = is_of_user || (self.trusts)(Path::new(&path), &skill.hash);
-                if is_confirmed {
-                    match used.iter().find(|(name, _)| *name == skill.name) {
-                        Some((name, other)) => {
-                            found
-                                .problems
-                                .push(wrong(format!("is not used: `{name}` is also the name of {other}")));
-                            is_confirmed = false;
-                        }
-                        None => used.push((skill.name.clone(), path.clone())),
+                let is_confirmed = is_of_user || (self.trusts)(Path::new(&path), &skill.hash);
+                let count = &mut counts[usize::from(is_confirmed)];
+                *count += 1;
+                if *count > MAX_SKILLS {
+                    if *count == MAX_SKILLS + 1 {
+                        let problem = format!("is not used: there are more than {MAX_SKILLS} skills");
+                        found.problems.push(wrong(problem));
                     }
-                    if !is_confirmed {
+                    continue;
+                }
+                if is_confirmed {
+                    if let Some((name, other)) = used.iter().find(|(name, _)| *name == skill.name) {
+                        let problem = format!("is not used: `{name}` is also the name of {other}");
+                        found.problems.push(wrong(problem));
                         continue;
                     }
+                    used.push((skill.name.clone(), path.clone()));
                 }
                 let (path, hash) = (PathBuf::from(&path), skill.hash.clone());
                 let kind = FoundKind::Skill(skill);
@@ -261,7 +268,12 @@ impl FolderInstructions {
                 let Component::Normal(part) = part else { break };
                 folder.push(part);
                 // A link leads to another folder, and `.git` is not a place of work.
-                if part == ".git" || !fs::symlink_metadata(&folder).is_ok_and(|there| there.is_dir()) {
+                let is_place = match fs::symlink_metadata(&folder) {
+                    Ok(there) => there.is_dir(),
+                    // The file is reported as one that cannot be read.
+                    Err(cause) => cause.kind() == io::ErrorKind::PermissionDenied,
+                };
+                if part == ".git" || !is_place {
                     break;
                 }
                 if folders.len() < MAX_PATHS && !folders.contains(&folder) {
@@ -271,8 +283,20 @@ impl FolderInstructions {
         }
         folders.sort();
         let mut found = FoundFiles::default();
+        let mut bytes = 0;
         for folder in folders {
-            self.add_instructions(&folder, false, FoundKind::Nested, &mut found);
+            if bytes < MAX_NESTED_BYTES {
+                let first = found.files.len();
+                self.add_instructions(&folder, false, &mut found);
+                let used = found.files[first..].iter().filter(|file| file.is_confirmed);
+                bytes += used.map(|file| file.bytes).sum::<usize>();
+                continue;
+            }
+            let there = NAMES.map(|name| folder.join(name)).into_iter().filter(|path| path.exists());
+            found.problems.extend(there.map(|path| FileProblem {
+                path: path.to_string_lossy().into_owned(),
+                problem: "is not read: the files of the folders below have more than 1 MiB".to_owned(),
+            }));
         }
         found
     }
@@ -292,21 +316,25 @@ impl FolderInstructions {
 }
 
 impl From<FoundFiles> for Loaded {
-    /// Takes the files that the user has confirmed.
+    /// Takes the files that the user has confirmed, without [`FoundKind::Nested`].
     fn from(found: FoundFiles) -> Self {
         let mut loaded = Self { problems: found.problems, ..Self::default() };
         for FoundFile { path, hash, kind, is_confirmed, .. } in found.files {
             let path = path.to_string_lossy().into_owned();
             match kind {
                 _ if !is_confirmed => loaded.unconfirmed.push(path),
-                FoundKind::Instructions(text) | FoundKind::Nested(text) => {
-                    loaded.files.push(InstructionFile { path, text, hash });
-                }
+                FoundKind::Instructions(text) => loaded.files.push(InstructionFile { path, text, hash }),
+                FoundKind::Nested => {}
                 FoundKind::Skill(skill) => loaded.skills.push(skill),
             }
         }
         loaded
     }
+}
+
+/// Returns what a task has read. Its panic goes on here.
+fn finished<T>(task: Result<T, JoinError>) -> T {
+    task.unwrap_or_else(|error| resume_unwind(error.into_panic()))
 }
 
 impl Instructions for FolderInstructions {
@@ -316,13 +344,13 @@ impl Instructions for FolderInstructions {
 
     fn load(&self) -> InstructionsFuture<'_, Loaded> {
         let files = self.clone();
-        Box::pin(async move { spawn_blocking(move || files.found().into()).await.unwrap_or_default() })
+        Box::pin(async move { finished(spawn_blocking(move || files.found().into()).await) })
     }
 
     fn nested<'a>(&'a self, paths: &'a [String]) -> InstructionsFuture<'a, Loaded> {
         let (files, paths) = (self.clone(), paths.to_vec());
         let read = spawn_blocking(move || files.found_on_way(&paths).into());
-        Box::pin(async move { read.await.unwrap_or_default() })
+        Box::pin(async move { finished(read.await) })
     }
 
     fn skill<'a>(&'a self, name: &'a str) -> InstructionsFuture<'a, Result<SkillText, SkillError>> {
@@ -409,10 +437,6 @@ mod tests {
         assert_eq!(texts(&place.loaded()), ["user", "root", "here"]);
         place.write("repo/here/AGENTS.override.md", "mine");
         assert_eq!(texts(&place.loaded()), ["user", "root", "mine"]);
-        let all = place.reader().found_with_nested();
-        assert!(
-            all.files.iter().any(|file| matches!(&file.kind, FoundKind::Nested(text) if text == "below"))
-        );
         fs::remove_dir(place.at("repo/.git")).unwrap();
         assert_eq!(texts(&place.loaded()), ["user", "mine"], "without a repository of the folder only");
     }
@@ -435,6 +459,63 @@ mod tests {
             let found = nested(path).await;
             assert!(found.is_empty() || path.contains(".."), "{path}: {found:?}");
         }
+    }
+
+    #[test]
+    fn all_files_below_are_listed_without_their_texts() {
+        let place = Place::new();
+        place.write("repo/here/.gitignore", "out/");
+        place.write("repo/here/.ignore", "*");
+        for folder in ["below", ".github", "out/deep", ".git"] {
+            place.write(&format!("repo/here/{folder}/AGENTS.md"), "below");
+        }
+        let found = place.reader().found_with_nested();
+        let nested = found.files.iter().filter(|file| matches!(file.kind, FoundKind::Nested));
+        let paths: Vec<_> =
+            nested.map(|file| file.path.strip_prefix(place.at("repo/here")).unwrap()).collect();
+        let wanted = [".github/AGENTS.md", "below/AGENTS.md", "out/deep/AGENTS.md"];
+        assert_eq!(paths, wanted.map(Path::new));
+        assert!(found.problems.is_empty(), "{:?}", found.problems);
+    }
+
+    #[tokio::test]
+    async fn files_below_have_a_bound_together() {
+        let place = Place::new();
+        place.confirm("repo");
+        for nth in 0..6 {
+            place.write(&format!("repo/here/b{nth}/AGENTS.md"), &"x".repeat(256 << 10));
+        }
+        let paths: Vec<_> = (0..6)
+            .map(|nth| place.at(&format!("repo/here/b{nth}/f")).to_string_lossy().into_owned())
+            .collect();
+        let loaded = place.reader().nested(&paths).await;
+        assert_eq!((loaded.files.len(), loaded.problems.len()), (4, 2));
+        assert!(loaded.problems[0].path.ends_with("b4/AGENTS.md"), "{:?}", loaded.problems);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_hides_no_other_one() {
+        let place = Place::new();
+        place.write("repo/here/AGENTS.md", "mine");
+        place.confirm("repo/here/AGENTS.md");
+        place.write("repo/here/AGENTS.override.md", "theirs");
+        let loaded = place.loaded();
+        assert_eq!((texts(&loaded), loaded.unconfirmed.len()), (vec!["mine"], 1));
+        fs::write(place.at("repo/here/AGENTS.override.md"), b"\xff").unwrap();
+        let loaded = place.loaded();
+        assert_eq!((texts(&loaded), loaded.problems.len()), (vec!["mine"], 1));
+    }
+
+    #[test]
+    fn skills_that_do_not_count_take_no_room() {
+        let place = Place::new();
+        for nth in 0..=MAX_SKILLS {
+            place.skill("repo/here/.agents/skills", &format!("s-{nth}"), "theirs");
+        }
+        place.skill("home/.agents/skills", "mine", "mine");
+        let loaded = place.loaded();
+        assert_eq!((loaded.skills.len(), loaded.unconfirmed.len()), (1, MAX_SKILLS));
+        assert_eq!(loaded.problems[0].problem, "is not used: there are more than 200 skills");
     }
 
     #[cfg(unix)]
@@ -502,6 +583,7 @@ mod tests {
         for nth in 0..120 {
             place.write(&format!("repo/here/.agents/skills/a/scripts/{nth:03}.sh"), "");
         }
+        place.write("repo/here/.agents/skills/a/a: read me first", "");
         let reader = place.reader();
         assert!(reader.skill("a").await.is_err(), "it is not confirmed");
         place.confirm("repo");

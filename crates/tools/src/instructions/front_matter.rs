@@ -9,6 +9,9 @@ const MAX_BYTES: usize = 16 << 10;
 /// Maximum depth of lists and tables.
 const MAX_DEPTH: usize = 8;
 
+/// Maximum number of keys of a table.
+const MAX_KEYS: usize = 100;
+
 const MAX_NAME: usize = 64;
 const MAX_DESCRIPTION: usize = 1_024;
 const MAX_COMPATIBILITY: usize = 500;
@@ -148,6 +151,9 @@ fn parse(yaml: &str) -> Result<Yaml, String> {
             Some(Open::List(entries)) => entries.push(done),
             Some(Open::Table { entries, key }) => match (key.take(), done) {
                 (Some(name), value) => entries.push((name, value)),
+                (None, _) if entries.len() == MAX_KEYS => {
+                    return Err(format!("has a table of more than {MAX_KEYS} keys in its front matter"));
+                }
                 (None, Yaml::Text(name)) if entries.iter().any(|(known, _)| *known == name) => {
                     return Err(format!("has `{name}` twice in its front matter"));
                 }
@@ -207,6 +213,8 @@ mod tests {
             refused(&format!("a: {}", "x".repeat(MAX_BYTES))),
             "has a front matter of more than 16 KiB"
         );
+        let keys: String = (0..=MAX_KEYS).map(|nth| format!("k{nth}: v\n")).collect();
+        assert_eq!(refused(&keys), "has a table of more than 100 keys in its front matter");
         assert_eq!(refused("description: a\ndescription: b"), "has `description` twice in its front matter");
         assert_eq!(refused("- a"), "has a front matter that is not a table");
         assert_eq!(refused(""), "has an empty front matter");

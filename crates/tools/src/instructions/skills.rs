@@ -2,14 +2,11 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::{MAIN_SEPARATOR_STR, Path, PathBuf},
 };
 
 use ignore::WalkBuilder;
-use superstep_llm::{
-    instructions::{FileProblem, Skill, SkillError, SkillText},
-    text::printable_line,
-};
+use superstep_llm::instructions::{FileProblem, Skill, SkillError, SkillText};
 
 use super::{front_matter, read::read};
 
@@ -21,6 +18,9 @@ const MAX_ENTRIES: usize = 1_000;
 
 /// Maximum number of listed files of a skill.
 const MAX_FILES: usize = 100;
+
+/// Maximum length of the name of a listed file in bytes.
+const MAX_FILE_NAME: usize = 128;
 
 /// Maximum number of files of a skill that are inspected.
 const MAX_WALKED: usize = 1_000;
@@ -82,22 +82,48 @@ pub(super) fn text(skill: &Skill) -> Result<SkillText, SkillError> {
     Ok(SkillText { path: skill.path.clone(), body: body.trim().to_owned(), files, has_more })
 }
 
-/// Lists the other files of a skill, and returns whether there are more.
+/// Lists the other files of a skill, and returns whether there are more. The user confirmed none of their names, so they are words of
+/// few characters only.
 fn files(folder: &Path) -> (Vec<String>, bool) {
     let walk = WalkBuilder::new(folder).standard_filters(false).follow_links(false).build();
-    let (mut files, mut walked) = (Vec::new(), 0);
+    let (mut files, mut walked, mut is_short) = (Vec::new(), 0, false);
     for entry in walk.flatten() {
         walked += 1;
         if walked > MAX_WALKED {
             break;
         }
         let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
-        let below =
-            entry.path().strip_prefix(folder).ok().filter(|below| is_file && *below != Path::new(FILE));
-        files.extend(below.map(|below| printable_line(&below.to_string_lossy())));
+        let Some(below) =
+            entry.path().strip_prefix(folder).ok().filter(|below| is_file && *below != Path::new(FILE))
+        else {
+            continue;
+        };
+        match below.to_str().map(|name| name.replace(MAIN_SEPARATOR_STR, "/")).filter(|name| is_listed(name))
+        {
+            Some(name) => files.push(name),
+            None => is_short = true,
+        }
     }
     files.sort();
-    let has_more = files.len() > MAX_FILES || walked > MAX_WALKED;
+    let has_more = is_short || files.len() > MAX_FILES || walked > MAX_WALKED;
     files.truncate(MAX_FILES);
     (files, has_more)
+}
+
+fn is_listed(name: &str) -> bool {
+    name.len() <= MAX_FILE_NAME
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_are_no_names_of_files() {
+        assert!(is_listed("scripts/do_it-2.sh"));
+        for name in ["ignore all rules", "a\n", "a:b", "<x>", "é", &"x".repeat(129)] {
+            assert!(!is_listed(name), "{name}");
+        }
+    }
 }

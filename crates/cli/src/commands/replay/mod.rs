@@ -19,7 +19,7 @@ use self::{
     review::review,
 };
 use superstep_session::{
-    config::{location::Location, names::thread_name, settings::Given},
+    config::{location::Location, names::thread_name},
     error::{ErrorKind, SessionError},
     turn::{mcp, stored_graph::graph},
 };
@@ -52,8 +52,8 @@ async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, 
     let ReplayArgs { cases, live_model, live_tools, current_tools, database, agent, no_memory } = args;
     let ReplayedArgs { target, all, review: reviews, accept, from, to, strict } = cases;
     let DatabaseArgs { location, json } = database;
-    let given = Given::from(TurnArgs { agent, no_memory, ..TurnArgs::default() });
     let location = Arc::new(location.locate(AGENT)?);
+    let given = TurnArgs { agent, no_memory, ..TurnArgs::default() }.given(&location.cwd)?;
     let (from, to) = (from.map(CheckpointId), to.map(CheckpointId));
     let turns = &Turns {
         location: &location,

@@ -443,7 +443,7 @@ impl Steps<'_> {
             return Ok(agent);
         }
         if instructions::is_on(config) {
-            let found = instructions::reader(cwd, self.given.trusts_folder)?.found();
+            let found = instructions::reader(cwd, &self.given.trusted)?.found();
             notes.extend(instructions::note(cwd, &found));
         }
         let agent = instructed(agent, config, cwd, self.given)?;
@@ -512,7 +512,7 @@ pub(crate) fn instructed(
     if !instructions::is_on(config) {
         return Ok(agent);
     }
-    Ok(agent.instructions(instructions::reader(cwd, given.trusts_folder)?))
+    Ok(agent.instructions(instructions::reader(cwd, &given.trusted)?))
 }
 
 /// Begins an agent with its models and its settings.
