@@ -217,8 +217,16 @@ fn a_guard_of_tool_calls_denies_them_and_the_model_reads_why() {
             ready(Ok(if view.text.contains('1') { block("no ones") } else { Verdict::Pass }))
         });
         let (agent, _) = stored(agent(&model, &kit).guard(guard));
-        let reply = agent.thread("t").ask("go").await.unwrap();
-        assert_eq!((reply.outcome, kit.ran().len()), (AgentOutcome::Completed, 0));
+        let mut stream = agent.thread("t").stream(agent.input("go"), [StreamMode::Custom]);
+        let mut blocked = Vec::new();
+        while let Some(event) = stream.next().await {
+            if let Some(AgentEvent::Guardrail { guard, at, action, reason }) = AgentEvent::of(&event) {
+                blocked.push((guard, at, action, reason));
+            }
+        }
+        let state = stream.outcome().await.unwrap().state;
+        assert_eq!((state.outcome, kit.ran().len()), (Some(AgentOutcome::Completed), 0));
+        assert_eq!(blocked, [("ones".into(), GuardAt::Tool, "block".into(), String::new())]);
         let result = model.requests()[1].messages.last().unwrap().content.clone();
         assert!(result.contains("no ones"), "{result}");
         assert!(agent.graph().topology().find("verdict").is_none(), "it is no node");
