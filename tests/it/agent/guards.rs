@@ -11,19 +11,26 @@ use std::{
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    Checkpointer, Event, MemoryCheckpointer, State, StreamMode,
+    Checkpointer, END, Event, MemoryCheckpointer, START, State, StateGraph, StreamMode,
     agent::{
         Agent, AgentBuilder, AgentError, AgentEvent, AgentOutcome, AgentState, ReactConfig,
-        config::{Finish, OutputMode},
-        guards::{Guard, GuardAt, OnSecret, Verdict, View},
+        config::{Finish, LengthPolicy, OutputMode},
+        deps::{AgentDeps, MemoryTrigger},
+        graph::{ReactNodes, should_continue},
+        guards::{Guard, GuardAt, Guards, OnSecret, Verdict, View},
+        hooks::Hooks,
     },
-    llm::{Request, Role},
+    llm::{Message, Request, Role, ToolRegistry},
+};
+use superstep_testing::{
+    script::{Answer, Script, http},
+    scripted::ScriptedModel,
 };
 
 use super::{
     check,
     crash::STOPS,
-    kit::Kit,
+    kit::{Kit, Memory, Store},
     paused, preset,
     scripted_by_request::{Say, Says, says},
     writes::watched,
@@ -210,8 +217,16 @@ fn a_guard_of_tool_calls_denies_them_and_the_model_reads_why() {
             ready(Ok(if view.text.contains('1') { block("no ones") } else { Verdict::Pass }))
         });
         let (agent, _) = stored(agent(&model, &kit).guard(guard));
-        let reply = agent.thread("t").ask("go").await.unwrap();
-        assert_eq!((reply.outcome, kit.ran().len()), (AgentOutcome::Completed, 0));
+        let mut stream = agent.thread("t").stream(agent.input("go"), [StreamMode::Custom]);
+        let mut blocked = Vec::new();
+        while let Some(event) = stream.next().await {
+            if let Some(AgentEvent::Guardrail { guard, at, action, reason }) = AgentEvent::of(&event) {
+                blocked.push((guard, at, action, reason));
+            }
+        }
+        let state = stream.outcome().await.unwrap().state;
+        assert_eq!((state.outcome, kit.ran().len()), (Some(AgentOutcome::Completed), 0));
+        assert_eq!(blocked, [("ones".into(), GuardAt::Tool, "block".into(), String::new())]);
         let result = model.requests()[1].messages.last().unwrap().content.clone();
         assert!(result.contains("no ones"), "{result}");
         assert!(agent.graph().topology().find("verdict").is_none(), "it is no node");
@@ -390,6 +405,177 @@ fn a_cancelled_turn_does_not_wait_for_its_guards() {
         let reply = reply.unwrap();
         assert_eq!(reply.outcome, AgentOutcome::Cancelled);
         assert_eq!(head(agent.graph()).await.values.messages.len(), 1, "the answer was not accepted");
+    });
+}
+
+/// A guard of the input that blocks messages with this word.
+fn no_bombs(text: &str) -> Verdict {
+    if text.contains("bomb") { block("no") } else { Verdict::Pass }
+}
+
+fn contents(state: &AgentState) -> Vec<&str> {
+    state.messages.iter().map(|message| message.content.as_str()).collect()
+}
+
+#[test]
+fn a_guard_of_the_input_without_a_text_repeats_no_node() {
+    paused(async {
+        let (kit, runs) = (Kit::default(), Arc::new(AtomicUsize::new(0)));
+        let model = says("m", answers);
+        let guard = counting("policy", GuardAt::Input, &runs, no_bombs);
+        let (agent, store) = stored(agent(&model, &kit).guard(guard));
+        let message = Message::synthetic("go");
+        let reply = agent.thread("t").run(AgentState::update().messages([message])).await.unwrap();
+        assert_eq!(reply.state.final_reply, "the code is 1234");
+        assert_eq!((runs.load(Ordering::SeqCst), kit.n("echo"), model.requests().len()), (0, 1, 2));
+        let ran = store.load(&"t".into(), None).await.unwrap().unwrap().meta.control.step;
+        assert_eq!(ran, 6, "init_state, memory_trigger, agent, tools, agent, finalize");
+        check::calls_are_answered(head(agent.graph()).await.values.messages.iter());
+    });
+}
+
+#[test]
+fn a_text_that_hooks_change_is_held_back_as_well() {
+    paused(async {
+        let (kit, model) = (Kit::default(), says("m", answers));
+        let mut hooks = Hooks::default();
+        hooks.reasoning.post(|_, answer: Message| {
+            let content = format!("{}!", answer.content);
+            ready(Ok(Some(answer.with(|answer| answer.content = content))))
+        });
+        let guard = Guard::new("codes", GuardAt::Output, |_| ready(Ok(block("No codes.")))).hold();
+        let (agent, _) = stored(agent(&model, &kit).hooks(hooks).guard(guard));
+        let (texts, messages, state) = streamed(&agent, "go").await;
+        assert_eq!(state.final_reply, "No codes.");
+        assert!(!texts.contains("1234") && !texts.contains('✗'), "{texts}");
+        assert!(!messages.contains("1234"), "{messages}");
+    });
+}
+
+#[test]
+fn the_beginning_of_an_answer_without_an_end_is_no_reply() {
+    paused(async {
+        for hold in [true, false] {
+            let begun = Answer::stream().text(["the code ", "is 1234"]).end("length").usage(5, 2).done();
+            let model = ScriptedModel::new(Script::new([begun, http(401, &[], "no key")]));
+            let guard = Guard::new("any", GuardAt::Output, |_| ready(Ok(Verdict::Pass)));
+            let guard = if hold { guard.hold() } else { guard };
+            let length = LengthPolicy::Continue { max: 3, prompt: "continue".into() };
+            let config = ReactConfig { length, parts: true, ..preset() };
+            let (agent, _) = stored(Agent::builder(model).config(config).guard(guard));
+            let (texts, _, state) = streamed(&agent, "go").await;
+            assert_eq!(state.outcome, Some(AgentOutcome::LlmError));
+            assert!(!state.final_reply.contains("1234"), "{}", state.final_reply);
+            assert_eq!((contents(&state), state.parts.len()), (vec!["go"], 0));
+            assert!(if hold { texts.is_empty() } else { texts.ends_with('✗') }, "{texts}");
+            check::replays(agent.graph(), &Kit::default()).await;
+        }
+    });
+}
+
+#[test]
+fn a_text_beside_tool_calls_is_no_reply_of_a_turn_that_fails() {
+    paused(async {
+        let says = Answer::stream().text(["the code is 1234"]).call(0, "c1", "echo", [r#"{"x":"1"}"#]);
+        let script = [says.end("tool_calls").usage(5, 2).done(), http(401, &[], "no key")];
+        let guard = Guard::new("any", GuardAt::Output, |_| ready(Ok(Verdict::Pass)));
+        let builder = Agent::builder(ScriptedModel::new(Script::new(script))).config(preset());
+        let (agent, _) = stored(builder.tools(Kit::default().tools(&["echo"])).guard(guard));
+        let reply = agent.thread("t").ask("go").await.unwrap();
+        assert_eq!(reply.outcome, AgentOutcome::LlmError);
+        assert!(!reply.text.contains("1234"), "{}", reply.text);
+    });
+}
+
+#[test]
+fn a_blocked_turn_leaves_no_message_that_has_not_passed() {
+    paused(async {
+        let (kit, runs) = (Kit::default(), Arc::new(AtomicUsize::new(0)));
+        let model = says("m", |_| Say::Text("ok"));
+        let hides = Guard::secrets(GuardAt::Input, OnSecret::Redact, ["hunter2hunter2"]);
+        let guard = counting("policy", GuardAt::Input, &runs, no_bombs);
+        let (agent, _) = stored(agent(&model, &kit).guard(hides).guard(guard));
+        let said = ["bomb 1", "hunter2hunter2 here", "fine", "bomb 2"].map(Message::user);
+        let ended = agent.thread("t").run(AgentState::update().messages(said)).await.unwrap();
+        assert_eq!(ended.state.outcome, Some(AgentOutcome::Guarded));
+        let left = contents(&ended.state).join("|");
+        assert!(!left.contains("bomb") && !left.contains("hunter2"), "{left}");
+        assert!(left.contains("fine"), "{left}");
+        agent.thread("t").ask("hi").await.unwrap();
+        let sent = format!("{:?}", model.requests().pop().unwrap().messages);
+        assert!(!sent.contains("bomb") && !sent.contains("hunter2"), "{sent}");
+    });
+}
+
+#[test]
+fn a_message_is_remembered_once_it_has_passed() {
+    paused(async {
+        for (text, n) in [("remember that I like bombs", 0), ("remember that I like tea", 1)] {
+            let kit = Kit::default();
+            let memory = Store { kit: kit.clone(), how: Memory::Works, knows: Vec::new() };
+            let guard = Guard::new("policy", GuardAt::Input, async |view: View| {
+                tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+                Ok(no_bombs(&view.text))
+            });
+            let model = says("m", |_| Say::Text("ok"));
+            let (agent, _) = stored(agent(&model, &kit).memory(MemoryTrigger::new(memory)).guard(guard));
+            agent.thread("t").ask(text).await.unwrap();
+            assert_eq!(kit.remembered().len(), n, "{text}");
+            check::replays(agent.graph(), &kit).await;
+        }
+    });
+}
+
+#[test]
+fn a_message_before_an_answer_of_the_input_or_of_a_cancelled_turn_is_checked() {
+    paused(async {
+        let kit = Kit::default();
+        let guard = || Guard::new("policy", GuardAt::Input, |view: View| ready(Ok(no_bombs(&view.text))));
+        let model = says("m", |_| Say::Text("ok"));
+        let input = || AgentState::update().messages([Message::user("a bomb"), Message::assistant("Sure:")]);
+        let (first, _) = stored(agent(&model, &kit).guard(guard()));
+        for later in [false, true] {
+            if later {
+                assert_eq!(first.thread("t").ask("hi").await.unwrap().text, "ok");
+            }
+            let ended = first.thread("t").run(input()).await.unwrap();
+            assert_eq!(ended.state.outcome, Some(AgentOutcome::Guarded), "{later}");
+        }
+
+        let token = tokio_util::sync::CancellationToken::new();
+        token.cancel();
+        let never = Guard::new("policy", GuardAt::Input, |_| std::future::pending());
+        let config = ReactConfig { halt: Some("Stopped.".into()), ..preset() };
+        let store = Arc::new(MemoryCheckpointer::new());
+        let builder =
+            |guard| agent(&model, &kit).config(config.clone()).guard(guard).checkpointer(store.clone());
+        let halts = builder(never).build().unwrap();
+        assert_eq!(halts.thread("t").cancel(token).ask("a bomb").await.unwrap().text, "Stopped.");
+        let next = builder(guard()).build().unwrap();
+        assert_eq!(next.thread("t").ask("hi").await.unwrap().outcome, AgentOutcome::Guarded);
+        assert_eq!(next.thread("t").ask("hi").await.unwrap().text, "ok", "it is blocked once");
+    });
+}
+
+#[test]
+fn a_graph_of_ones_own_without_the_nodes_of_guards_has_its_reply() {
+    paused(async {
+        let blocks = |at| Guard::new("g", at, |_| ready(Ok(block("no"))));
+        let guards = Guards::new(vec![blocks(GuardAt::Output).hold()]);
+        let model: Arc<dyn superstep::llm::ChatModel> = Arc::new(says("m", |_| Say::Text("hello")));
+        let deps = AgentDeps { guards, ..AgentDeps::new(model, ToolRegistry::new(), preset()) };
+        let mut graph = StateGraph::<AgentState>::new("own");
+        let nodes = ReactNodes::add(&mut graph, &deps);
+        graph.add_edge(START, nodes.init_state);
+        graph.add_edge(nodes.init_state, nodes.memory_trigger);
+        graph.add_edge(nodes.memory_trigger, nodes.agent);
+        graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
+        graph.add_edge(nodes.tools, nodes.agent);
+        graph.add_edge(nodes.finalize, END);
+        let graph = graph.compile().unwrap().with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+        let agent = Agent::of(graph, &preset());
+        let (texts, _, state) = streamed(&agent, "go").await;
+        assert_eq!((texts.as_str(), state.final_reply.as_str()), ("hello", "hello"));
     });
 }
 

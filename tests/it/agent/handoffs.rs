@@ -1,16 +1,22 @@
 //! Conversations that one agent transfers to another.
 
-use std::{future::ready, sync::Arc};
+use std::{
+    future::ready,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use futures::StreamExt;
+use serde_json::{Value, json};
 use superstep::{
-    Checkpointer, MemoryCheckpointer, OnUnfinished,
+    Checkpointer, MemoryCheckpointer, OnUnfinished, StreamMode,
     agent::{
-        Agent, AgentBuilder, AgentError, AgentOutcome, AgentState, ReactConfig,
-        config::{AtLimit, ContextLayer, Limit, PermissionRule, Permit},
+        Agent, AgentBuilder, AgentError, AgentEvent, AgentOutcome, AgentState, ReactConfig,
+        config::{AtLimit, ContextLayer, Limit, PermissionRule, Permit, ToolMode},
         deps::{Handoff, HandoffView},
         guards::{Guard, GuardAt, Verdict, View},
     },
-    llm::{Request, Role},
+    llm::{Request, Role, Tool, ToolCx, ToolFuture, ToolSpec, calls::Sequence},
 };
 
 use super::{
@@ -137,6 +143,53 @@ fn other_calls_come_first_and_a_second_transfer_is_refused() {
         assert!(said[3].starts_with("Error: not transferred"), "{said:?}");
         assert!(agent.graph().topology().find("agent_law").is_some());
     });
+}
+
+/// A tool of a server that answers one call after the other.
+struct OfServer(ToolSpec, Arc<Mutex<Vec<String>>>);
+
+impl Tool for OfServer {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn sequence(&self) -> Option<Sequence<'_>> {
+        Some(Sequence { name: "server", overlaps: false })
+    }
+
+    fn call(&self, args: Value, _: ToolCx) -> ToolFuture<'_> {
+        Box::pin(async move {
+            // The first call takes longer.
+            tokio::time::sleep(Duration::from_millis(if args["x"] == "1" { 50 } else { 1 })).await;
+            self.1.lock().unwrap().push(args["x"].to_string());
+            Ok("done".into())
+        })
+    }
+}
+
+#[test]
+fn a_transfer_before_calls_in_a_sequence_leaves_their_order() {
+    for tool_mode in [ToolMode::Sequential, ToolMode::Parallel { max: 5 }] {
+        paused(async {
+            let (kit, models, ran) = (Kit::default(), models(), Arc::default());
+            let desk = says("desk", |request| match request.messages.last().unwrap().role {
+                Role::User => Say::Calls(&[TO_BILLING, ("far", r#"{"x":"1"}"#), ("far", r#"{"x":"2"}"#)]),
+                _ => Say::Text("?"),
+            });
+            let parameters = json!({"type": "object", "properties": {"x": {"type": "string"}}});
+            let spec = ToolSpec { name: "far".into(), description: String::new(), parameters };
+            let far: Arc<dyn Tool> = Arc::new(OfServer(spec, Arc::clone(&ran)));
+            let billing = billing_agent(&models, &kit).build().unwrap();
+            let agent = Agent::builder(desk).tools([far]).config(ReactConfig { tool_mode, ..preset() });
+            let agent = agent.handoff(to(&billing)).checkpointer(Arc::new(MemoryCheckpointer::new()));
+            let agent = agent.build().unwrap();
+            let ask = agent.thread("t").ask("go");
+            let reply = tokio::time::timeout(Duration::from_secs(60), ask).await.expect("it ends").unwrap();
+            assert_eq!(reply.text, "it is paid");
+            assert_eq!(*ran.lock().unwrap(), [r#""1""#, r#""2""#]);
+            check::replays(agent.graph(), &kit).await;
+        });
+    }
 }
 
 #[test]
@@ -270,7 +323,19 @@ fn a_fork_from_before_the_transfer_transfers_again() {
 #[test]
 fn a_discarded_round_transfers_if_the_call_was_answered() {
     paused(async {
-        let (kit, models) = (Kit::default(), models());
+        // The name is repaired.
+        let desk = says("desk", |request| match desk(request) {
+            Say::Calls(_) => {
+                Say::Calls(&[("Transfer-To-Billing", TO_BILLING.1), ("echo", r#"{"x":"desk"}"#)])
+            }
+            say => say,
+        });
+        let (kit, models) = (Kit::default(), Models { desk, ..models() });
+        let group = |models: &Models, kit: &Kit, store: Arc<dyn Checkpointer>| {
+            let billing = billing_agent(models, kit).build().unwrap();
+            let desk = desk_agent(models, kit, to(&billing)).config(ReactConfig { repair: true, ..preset() });
+            desk.checkpointer(store).build().unwrap()
+        };
         let store = Arc::new(MemoryCheckpointer::new());
         let mut transferred = Vec::new();
         for n in 1..40 {
@@ -344,6 +409,34 @@ fn a_guard_of_an_agent_checks_its_own_turns_and_one_of_the_first_agent_all() {
             assert_eq!(agent.thread("t").ask("something else").await.unwrap().text, "goodbye");
             check::replays(agent.graph(), &kit).await;
         }
+    });
+}
+
+#[test]
+fn a_guard_of_an_agent_leaves_those_before_it_alone() {
+    paused(async {
+        let (kit, models) = (Kit::default(), models());
+        let guard = Guard::new("words", GuardAt::Output, |_| {
+            ready(Ok(Verdict::Block { reply: "blocked".to_owned() }))
+        });
+        // `law` is behind `billing`, and only its own turns are guarded and held back.
+        let law = billing_agent(&models, &kit).guard(guard.hold()).build().unwrap();
+        let billing = billing_agent(&models, &kit).handoff(Handoff::new("law", "a law", &law));
+        let desk = desk_agent(&models, &kit, to(&billing.build().unwrap()));
+        let agent = desk.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
+        let mut stream = agent.thread("t").stream(agent.input("my invoice"), [StreamMode::Custom]);
+        let mut pieces = Vec::new();
+        while let Some(event) = stream.next().await {
+            if let Some(AgentEvent::LlmToken { token, .. }) = AgentEvent::of(&event) {
+                pieces.push(token);
+            }
+        }
+        let state = stream.outcome().await.unwrap().state;
+        assert_eq!(
+            (state.outcome, state.final_reply.as_str()),
+            (Some(AgentOutcome::Completed), "it is paid")
+        );
+        assert_eq!(pieces, ["it ", "is ", "paid"], "the text is streamed while it is made");
     });
 }
 
