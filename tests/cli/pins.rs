@@ -43,3 +43,22 @@ async fn a_pin_reaches_the_next_request_and_is_listed_until_it_is_removed() {
     let refused = "names that begin with `model:` are those of the model's pins";
     place.run(&["pin", "t", "x", "--id", "model:a"]).await.refused(2, refused);
 }
+
+#[tokio::test]
+async fn a_pin_of_the_configuration_is_removed_there() {
+    let place = Place::new();
+    place
+        .file("pins.toml", "[[context.keep.pins]]\nid = \"push\"\nkind = \"rule\"\ntext = \"Never push.\"\n");
+    place.file("none.toml", "");
+    let server = serve([txt("ok"), txt("ok")]).await;
+    let run = async |file: &str| {
+        let of_server = ["--base-url", &server.base_url(), "--model", "m"];
+        let args = [&["run", "hi", "--thread", "t", "--config", file][..], &of_server[..]].concat();
+        place.run(&args).await.ok();
+    };
+    run("pins.toml").await;
+    let remove = ["pin", "t", "--remove", "push"];
+    place.run(&remove).await.refused(2, "pin `push` is one of the configuration; remove it there");
+    run("none.toml").await;
+    assert_eq!(place.run(&remove).await.ok().stdout, "no pins\n");
+}

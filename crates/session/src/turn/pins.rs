@@ -12,9 +12,9 @@ use superstep::{
 };
 
 use crate::{
-    config::location::Location,
+    config::{location::Location, settings::Given},
     error::{ErrorKind, SessionError},
-    turn::stored_graph::graph,
+    turn::{setup::steps::next_configuration, stored_graph::graph},
 };
 
 /// A change of the pins of a thread.
@@ -44,8 +44,9 @@ pub async fn change(
     thread: &ThreadId,
     change: PinChange,
 ) -> Result<Pins, SessionError> {
-    let (name, thread) = (thread.as_str(), graph()?.with_checkpointer(store).thread(thread.clone()));
-    let snapshot = thread.state().await?;
+    let name = thread.as_str();
+    let stored = graph()?.with_checkpointer(store.clone()).thread(thread.clone());
+    let snapshot = stored.state().await?;
     if !snapshot.next.is_empty() {
         // A message between a call and its result would make the conversation invalid.
         let resume = location.command("resume", &[name]);
@@ -53,6 +54,7 @@ pub async fn change(
         return Err(SessionError::new(ErrorKind::Thread, message));
     }
     let state = snapshot.values;
+    let is_of_config = |id: &String| state.pins.get(id).is_some_and(|pin| pin.source == PinSource::Config);
     let update = match change {
         PinChange::Add(pin) if pin.id.starts_with(Pin::OF_MODEL) => {
             return Err(SessionError::usage("names that begin with `model:` are those of the model's pins"));
@@ -66,9 +68,15 @@ pub async fn change(
                 );
                 return Err(SessionError::new(ErrorKind::Thread, message));
             }
-            let of_config =
-                |id: &&String| state.pins.get(id).is_some_and(|pin| pin.source == PinSource::Config);
-            if let Some(id) = ids.iter().find(of_config) {
+            let configured = match ids.iter().any(is_of_config) {
+                true => configured(location, &*store, thread).await?,
+                false => Vec::new(),
+            };
+            let is_configured = |id: &&String| {
+                let text = state.pins.get(id).map(|pin| &pin.text);
+                is_of_config(id) && configured.iter().any(|pin| pin.id == **id || Some(&pin.text) == text)
+            };
+            if let Some(id) = ids.iter().find(is_configured) {
                 // The next turn would add it again.
                 let message = format!("pin `{id}` is one of the configuration; remove it there");
                 return Err(SessionError::usage(message));
@@ -76,6 +84,17 @@ pub async fn change(
             state.unpin(ids)
         }
     };
-    thread.update(update).await?;
-    Ok(thread.state().await?.values.pins)
+    stored.update(update).await?;
+    Ok(stored.state().await?.values.pins)
+}
+
+/// Returns the pins of the configuration of the next turn.
+async fn configured(
+    location: &Location,
+    store: &dyn Checkpointer,
+    thread: &ThreadId,
+) -> Result<Vec<Pin>, SessionError> {
+    let configuration = next_configuration(location, store, thread, &Given::default()).await?;
+    let react = configuration.react(false).map_err(|wrong| SessionError::usage(wrong.to_string()))?;
+    Ok(react.context.keep.pins)
 }
