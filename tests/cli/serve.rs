@@ -167,7 +167,6 @@ async fn a_server_for_other_machines_needs_a_key() {
 #[tokio::test]
 async fn threads_in_postgresql_are_served_and_continue_after_a_restart() {
     let Some(server) = postgres::server::shared() else { return };
-    server.sql("CREATE DATABASE served");
     let database = jobs::database(server, "served");
     let place = Place::new();
     let write = acp::write("a.txt", "a");

@@ -175,7 +175,8 @@ mod tests {
     #[test]
     fn each_listed_command_is_one() {
         for (name, args, _) in COMMANDS {
-            let text = if args.is_empty() || args.starts_with('[') { name.to_owned() } else { format!("{name} x") };
+            let text =
+                if args.is_empty() || args.starts_with('[') { name.to_owned() } else { format!("{name} x") };
             assert!(Command::parse(&text).is_some_and(|parsed| parsed.is_ok()), "{name}");
             assert!(help().contains(name), "{name}");
         }

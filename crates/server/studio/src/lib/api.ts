@@ -216,7 +216,7 @@ export type PathStep = { id: number, step: number, source: string, ran: Array<st
 
 export type ReplayView = { 
 /**
- * Nothing was taken as stored, skipped, or not reached.
+ * `true` if all was executed: none was taken as stored, skipped, or not reached.
  */
 is_whole: boolean, same: number, taken: number, skipped: number, left: number, fork: number | null, divergence: DivergenceView | null, };
 
