@@ -202,7 +202,7 @@ async fn threads_in_postgresql_are_served_and_continue_after_a_restart() {
     let mut threads = place.command(&["threads", "--json"]);
     let threads = ended(threads.env("SUPERSTEP_DB", &database)).await.ok().lines();
     assert_eq!((threads.len(), &threads[0]["thread"]), (1, &json!(thread)));
-    assert!(!place.work().join(".superstep").exists());
+    assert!(!place.database().exists() && !place.database().with_extension("server.db").exists());
     model.check().unwrap();
 }
 
