@@ -71,7 +71,7 @@ impl ReactNodes {
         }
     }
 
-    /// Returns the target of a route in [`react_graph`].
+    /// Returns the target of a route in [`react_graph`](crate::graph::react_graph).
     pub fn target(self, next: Next) -> NodeRef {
         match next {
             Next::Tools => self.tools,
