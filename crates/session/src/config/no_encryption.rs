@@ -2,7 +2,7 @@
 
 use std::{env, sync::Arc};
 
-use superstep::{Checkpointer, Store, store::Embed};
+use superstep::{Checkpointer, Store, convert::IntoShared, store::Embed};
 
 use crate::error::SessionError;
 
@@ -37,10 +37,10 @@ pub fn seal_threads(store: Arc<dyn Checkpointer>, _: &SealOptions) -> Arc<dyn Ch
 }
 
 pub(crate) fn seal_items(
-    store: impl Store,
+    store: impl IntoShared<dyn Store>,
     _: Option<Arc<dyn Embed>>,
 ) -> Result<Arc<dyn Store>, SessionError> {
-    options().map(|_| Arc::new(store) as Arc<dyn Store>)
+    options().map(|_| store.into_shared())
 }
 
 /// Refuses to store something that is never encrypted, if encryption is required.
