@@ -73,7 +73,11 @@ impl<'a> Shown<'a> {
         let rest = self.messages.iter().enumerate().skip(self.start);
         let (pruned, shortened, bare, micro) = (self.pruned, self.shortened, self.without_media, self.micro);
         let (without_origin, without_rounds) = (self.without_origin, self.without_rounds);
+        let whole = pruned.max(shortened).max(bare).max(without_origin).max(without_rounds);
         let rest = rest.filter_map(move |(at, message)| {
+            if at >= whole {
+                return Some(message.clone());
+            }
             let said = without_calls(message, at < without_rounds)?;
             let message = said.as_ref();
             let shown = as_shown(message, at < pruned, micro.filter(|_| at < shortened), at < bare);

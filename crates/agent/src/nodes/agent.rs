@@ -10,11 +10,11 @@ use superstep_llm::{Message, ToolRegistry};
 
 use super::{
     fit_request::{RequestSpace, summary_due},
-    instructions::with_skills,
+    instructions::add_skills,
     loops,
     model_turn::{PlannedCall, stop},
     next_call::{NextCall, Plan},
-    offered::refreshed,
+    offered::refresh,
     request::{kept_hints, request, synthetic},
     steering_input::{Steered, steered},
 };
@@ -28,34 +28,45 @@ use crate::{
 /// # Errors
 /// At a limit that fails the run.
 pub(crate) async fn agent(
-    (deps, system): (AgentDeps, SystemMessage),
+    (mut deps, system): (AgentDeps, SystemMessage),
     state: AgentState,
     cx: Cx,
 ) -> Result<AgentStateUpdate, NodeError> {
     // A round that ends the turn leaves the summary that it may need to the next turn.
     let taken = (!state.stop).then(|| state.taken_over(&deps.group.member, deps.group.view)).flatten();
-    let state = match &taken {
-        Some(taken) => reduce(&state, [taken.clone()])?,
-        None => state,
-    };
-    let deps = with_skills(deps, &state);
-    let own = deps.tools.clone();
-    let (deps, offered) = refreshed(deps, &state, taken.is_some(), &cx).await;
-    let update = match summary_due(&deps, &state, &cx) {
-        Some(update) => update,
-        None => {
-            emit(&cx, || AgentEvent::NodeStart { node: cx.node().to_string() });
-            let update = step(&deps, &own, &system, &state, &cx).await;
-            emit(&cx, || AgentEvent::NodeEnd { node: cx.node().to_string() });
-            update?
+    // Boxed, because a transfer is rare, and the future of each node has room for it.
+    match taken.map(Box::new) {
+        None => own_step(&mut deps, &system, &state, false, &cx).await,
+        Some(taken) => {
+            let state = Box::new(reduce(&state, [AgentStateUpdate::clone(&taken)])?);
+            let update = own_step(&mut deps, &system, &state, true, &cx).await?;
+            Ok(taken.then(update))
         }
+    }
+}
+
+/// Returns the update of an agent that has the conversation.
+async fn own_step(
+    deps: &mut AgentDeps,
+    system: &SystemMessage,
+    state: &AgentState,
+    takes_over: bool,
+    cx: &Cx,
+) -> Result<AgentStateUpdate, NodeError> {
+    add_skills(deps, state);
+    let own = deps.tools.clone();
+    let offered = refresh(deps, state, takes_over, cx).await;
+    let due = summary_due(deps, state, cx);
+    let update = if let Some(update) = due {
+        update
+    } else {
+        emit(cx, || AgentEvent::NodeStart { node: cx.node().to_string() });
+        let update = step(deps, &own, system, state, cx).await;
+        emit(cx, || AgentEvent::NodeEnd { node: cx.node().to_string() });
+        update?
     };
-    let update = match offered {
+    Ok(match offered {
         Some(offered) => update.offered(offered),
-        None => update,
-    };
-    Ok(match taken {
-        Some(taken) => taken.then(update),
         None => update,
     })
 }

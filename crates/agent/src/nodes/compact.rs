@@ -12,9 +12,9 @@ use super::{
     attempts::{Attempts, ModelTokens},
     budget::{expired, time_left, warned},
     fit_request::{compacted, may_summarise, newest},
-    instructions::with_skills,
+    instructions::add_skills,
     model_turn::is_guessed,
-    offered::refreshed,
+    offered::refresh,
     recorded_response::Print,
     request_changes,
 };
@@ -30,8 +30,9 @@ use crate::{
 };
 
 /// Reduces the next request. A failed summary is not an error: then the remaining layers apply.
-pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
-    let (deps, offered) = refreshed(with_skills(deps, &state), &state, false, &cx).await;
+pub(crate) async fn compact(mut deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
+    add_skills(&mut deps, &state);
+    let offered = refresh(&mut deps, &state, false, &cx).await;
     let meter = Meter::new(&deps, &state);
     let mut latest = LatestView { state: state.clone(), changed: None, unsent: meter.unsent() };
     latest.state.context.due = false;

@@ -232,7 +232,7 @@ fn first_touched(
 }
 
 /// Adds the tool for the skills of the thread, if it has any.
-pub(super) fn with_skills(mut deps: AgentDeps, state: &AgentState) -> AgentDeps {
+pub(super) fn add_skills(deps: &mut AgentDeps, state: &AgentState) {
     if !state.guidance.skills.is_empty() {
         let mut tools = ToolRegistry::clone(&deps.tools);
         let tool = SkillTool::new(&state.guidance.skills, deps.instructions.clone());
@@ -241,7 +241,6 @@ pub(super) fn with_skills(mut deps: AgentDeps, state: &AgentState) -> AgentDeps 
             deps.tools = Arc::new(tools);
         }
     }
-    deps
 }
 
 /// Returns the reader of the turn's folder.

@@ -194,15 +194,15 @@ impl Tool for RecordedTool {
 // would hide a tool that the model itself has just created.
 /// Resolves the budget of the turn, and the source tools for one superstep: the current ones, or in a replay the recorded
 /// ones. Returns the new record for the state, if it changed. An agent that `takes_over` has its own ones from now on.
-pub(super) async fn refreshed(
-    mut deps: AgentDeps,
+pub(super) async fn refresh(
+    deps: &mut AgentDeps,
     state: &AgentState,
     takes_over: bool,
     cx: &Cx,
-) -> (AgentDeps, Option<Log<String>>) {
-    deps.config = of_turn(deps.config, state);
+) -> Option<Log<String>> {
+    deps.config = of_turn(deps.config.clone(), state);
     if deps.sources.is_empty() && cx.is_live() {
-        return (deps, None);
+        return None;
     }
     let refreshed = futures::future::join_all(deps.sources.iter().map(|source| source.refresh()));
     tokio::select! {
@@ -241,7 +241,8 @@ pub(super) async fn refreshed(
     }
     let mut tools = ToolRegistry::clone(&deps.tools);
     tools.add_missing(&sourced);
-    (AgentDeps { tools: Arc::new(tools), ..deps }, new)
+    deps.tools = Arc::new(tools);
+    new
 }
 
 /// Returns the recorded tools; unchanged ones are the current tools, which provide more.

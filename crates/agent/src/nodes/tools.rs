@@ -33,9 +33,9 @@ use self::{
 use super::{
     attempts::with_usage,
     budget::{time_left, warned},
-    instructions::{touched, with_skills},
+    instructions::{add_skills, touched},
     next_call::NextCall,
-    offered::refreshed,
+    offered::refresh,
     parts,
     steering_input::is_waiting,
 };
@@ -45,7 +45,7 @@ use crate::{
     context::finish::{Finishing, settle},
     deps::{AgentDeps, folder::in_folder_of},
     events::emit,
-    state::{AgentStateUpdate, LastAnswer, ToolCallRecord, has_agent::timers},
+    state::{AgentStateUpdate, HookFailure, LastAnswer, ToolCallRecord, has_agent::timers},
 };
 
 // A round is one task, because it has rules that a single call cannot follow: which calls are approved together, which tools run
@@ -55,11 +55,20 @@ use crate::{
 ///
 /// # Errors
 /// If the result of a call cannot be stored, or the folder of the turn is not usable.
-pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Result<S::Update, NodeError> {
+pub(crate) fn tools<S: HasAgent>(
+    deps: AgentDeps,
+    outer: S,
+    cx: Cx,
+) -> impl Future<Output = Result<S::Update, NodeError>> + Send {
+    // Shared, so that the future, which is moved several times before it starts, does not contain it.
+    round(deps, Arc::new(outer), cx)
+}
+
+async fn round<S: HasAgent>(mut deps: AgentDeps, outer: Arc<S>, cx: Cx) -> Result<S::Update, NodeError> {
     timers()?;
-    let outer = Arc::new(outer);
     let state = outer.agent();
-    let (deps, offered) = refreshed(with_skills(deps, state), state, false, &cx).await;
+    add_skills(&mut deps, state);
+    let offered = refresh(&mut deps, state, false, &cx).await;
     let deps = in_folder_of(deps, state, &cx)?;
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
@@ -90,6 +99,10 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     for message in &messages {
         cx.emit_full_message(&message.id, message);
     }
+    let changes = snapshots::after(&round, before).await;
+    let end = End::of(&round, &answers);
+    let may_wait = matches!(end, End::Open { cancelled: false, is_reply: true, .. });
+    let is_waiting = may_wait && is_waiting(state.steered, &cx).await?;
     let executed = answers.iter().filter(|answer| answer.done.executed).map(|answer| answer.name.clone());
     let permitted: Vec<_> = answers.iter().filter_map(|answer| answer.done.rule.clone()).collect();
     let results = answers.iter().map(|answer| answer.done.compared());
@@ -113,7 +126,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     if let Some(guidance) = guidance {
         update = update.guidance(guidance);
     }
-    if let Some(changes) = snapshots::after(&round, before).await {
+    if let Some(changes) = changes {
         update = update.files(changes);
     }
     let parts: Vec<_> = answers.iter().filter_map(|answer| answer.part.clone()).collect();
@@ -128,7 +141,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         update = with_usage(update, state, round.deps.models.main.name(), all, spent);
     }
     let written = written(&*outer, &answers)?;
-    let update = ended(&round, &answers, stop, update).await?;
+    let update = ended(&round, &answers, end, is_waiting, update, stop);
     Ok(written.then(S::agent_update(update)))
 }
 
@@ -165,48 +178,78 @@ fn written<S: HasAgent>(state: &S, answers: &[Answer]) -> Result<S::Update, Node
     })
 }
 
-/// Returns the update of a round, and whether it ends the turn.
-async fn ended(
-    round: &Round,
-    answers: &[Answer],
-    loops: bool,
-    update: AgentStateUpdate,
-) -> Result<AgentStateUpdate, NodeError> {
-    let config = &round.deps.config;
+/// The end of a round.
+enum End {
+    /// A hook failed.
     // An error of the node would leave the state before it, with calls without results. So a failed hook ends the turn like a
     // cancellation: every call is answered, and the thread accepts the next message.
-    // Of several failures the first in order is taken, because a replay does not see which came first.
-    if let Some(failure) = round.cx.noted("hook_error", round.failed.get().cloned()) {
-        return Ok(update.stop(true).stop_reason(AgentOutcome::HookFailed).hook_error(failure));
+    HookFailed(HookFailure),
+    /// A call was denied or failed, and the configuration ends the turn then.
+    Ended(AgentOutcome),
+    /// Neither.
+    Open {
+        /// The turn was cancelled.
+        cancelled: bool,
+        /// The results of all calls answer the user.
+        answered: bool,
+        /// The results contain a reply: the final answer, or those of all calls.
+        is_reply: bool,
+    },
+}
+
+impl End {
+    fn of(round: &Round, answers: &[Answer]) -> Self {
+        let config = &round.deps.config;
+        // Of several failures the first in order is taken, because a replay does not see which came first.
+        if let Some(failure) = round.cx.noted("hook_error", round.failed.get().cloned()) {
+            return Self::HookFailed(failure);
+        }
+        // The other calls are executed as decided: which of them had begun when the answer arrived is a matter of timing, and would make
+        // two runs of one round differ.
+        if config.approval.stop_on_deny && answers.iter().any(|answer| answer.done.denied) {
+            return Self::Ended(AgentOutcome::Denied);
+        }
+        if config.tool_errors == ToolErrors::Fail && answers.iter().any(|answer| answer.done.failed) {
+            return Self::Ended(AgentOutcome::ToolFailed);
+        }
+        let answers_the_user =
+            |answer: &Answer| answer.done.executed && answer.done.returned && answer.is_final;
+        let answered = answers.iter().all(answers_the_user) && !answers.is_empty();
+        let is_finished = answers.iter().any(|answer| matches!(answer.done.finish, Some(Ok(_))));
+        let cancelled = round.cx.noted("cancelled.end", round.cx.cancel().is_cancelled());
+        Self::Open { cancelled, answered, is_reply: answered || is_finished }
     }
-    let finishes: Vec<_> = answers.iter().map(|answer| answer.done.finish.clone()).collect();
-    // The other calls are executed as decided: which of them had begun when the answer arrived is a matter of timing, and would make two
-    // runs of one round differ.
-    let denied = config.approval.stop_on_deny && answers.iter().any(|answer| answer.done.denied);
-    let failed = config.tool_errors == ToolErrors::Fail && answers.iter().any(|answer| answer.done.failed);
-    if denied || failed {
-        // A reply in the same round is retained.
-        let update = settle(&config.finish, &round.state, &finishes, update);
-        let outcome = if denied { AgentOutcome::Denied } else { AgentOutcome::ToolFailed };
-        return Ok(update.stop(true).stop_reason(outcome));
-    }
-    let answers_the_user = |answer: &Answer| answer.done.executed && answer.done.returned && answer.is_final;
-    let answered = answers.iter().all(answers_the_user) && !answers.is_empty();
-    let is_reply = answered || finishes.iter().any(|finish| matches!(finish, Some(Ok(_))));
-    let cancelled = round.cx.noted("cancelled.end", round.cx.cancel().is_cancelled());
-    let waits = !cancelled
-        && is_reply
-        && is_waiting(round.state.steered, &round.cx).await?
-        && calls_model(round, &update);
-    let update = match (loops, answered && !waits) {
-        (true, _) => update.stop(true).stop_reason(AgentOutcome::LoopDetected),
-        (false, true) => update.stop(true),
-        (false, false) => update,
+}
+
+/// Returns the update of a round with its end. A message that `is_waiting` is read before a reply stands, if the model may be called.
+fn ended(
+    round: &Round,
+    answers: &[Answer],
+    end: End,
+    is_waiting: bool,
+    update: AgentStateUpdate,
+    loops: bool,
+) -> AgentStateUpdate {
+    let settled = |update| {
+        let finishes = answers.iter().map(|answer| &answer.done.finish);
+        settle(&round.deps.config.finish, &round.state, finishes, update)
     };
-    if cancelled || waits {
-        return Ok(update);
+    match end {
+        End::HookFailed(failure) => {
+            update.stop(true).stop_reason(AgentOutcome::HookFailed).hook_error(failure)
+        }
+        // A reply in the same round is retained.
+        End::Ended(outcome) => settled(update).stop(true).stop_reason(outcome),
+        End::Open { cancelled, answered, .. } => {
+            let waits = is_waiting && calls_model(round, &update);
+            let update = match (loops, answered && !waits) {
+                (true, _) => update.stop(true).stop_reason(AgentOutcome::LoopDetected),
+                (false, true) => update.stop(true),
+                (false, false) => update,
+            };
+            if cancelled || waits { update } else { settled(update) }
+        }
     }
-    Ok(settle(&config.finish, &round.state, &finishes, update))
 }
 
 /// Returns whether the model is called after this round. Otherwise the reply stands, and the next turn reads the
