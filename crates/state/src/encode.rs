@@ -200,13 +200,22 @@ pub fn snapshot<S: State>(state: &S) -> Result<Vec<ChannelValue>, UnencodedChann
     channels.chain(versions(state.channels()).map(Ok)).collect()
 }
 
-/// A writer that counts bytes.
-struct ByteCount(usize);
+/// A writer with room for a number of bytes, of which it stores none. `None` after a byte more.
+struct Room(Option<usize>);
 
-impl io::Write for ByteCount {
+impl Room {
+    fn take(&mut self, bytes: usize) {
+        self.0 = self.0.and_then(|room| room.checked_sub(bytes));
+    }
+}
+
+impl io::Write for Room {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
+        self.take(bytes.len());
+        match self.0 {
+            Some(_) => Ok(bytes.len()),
+            None => Err(io::ErrorKind::FileTooLarge.into()),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -214,20 +223,27 @@ impl io::Write for ByteCount {
     }
 }
 
-/// Returns about the size of a snapshot as JSON; `None` if it must be encoded to know whether it can be stored.
-pub fn snapshot_bytes<S: State>(state: &S) -> Option<usize> {
-    let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
-    let sizes = stored.map(|(position, channel)| {
-        let mut json = serde_json::Serializer::new(ByteCount(0));
+/// Returns whether a snapshot has at most about `most` bytes as JSON; `None` if it must be encoded to know whether it can be stored.
+/// Reads no more of the state than that.
+pub fn snapshot_fits<S: State>(state: &S, most: usize) -> Option<bool> {
+    let mut room = Room(Some(most));
+    for (position, channel) in state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked) {
+        room.take(channel.name.len());
+        let mut json = serde_json::Serializer::new(&mut room);
         let counted = || {
             Ok(checked::serialize(&mut json, Mode::Folded, |checked| {
                 state.serialize_channel(position, checked)
             }))
         };
         let is_storable = matches!(unpanicked("Serialize", counted), Ok(Ok(((), false))));
-        is_storable.then(|| channel.name.len() + json.into_inner().0)
-    });
-    sizes.sum()
+        if room.0.is_none() {
+            return Some(false);
+        }
+        if !is_storable {
+            return None;
+        }
+    }
+    Some(true)
 }
 
 /// Returns the first stored channel with different values in two states.

@@ -79,7 +79,7 @@ pub mod internal {
 
     pub mod encode {
         pub use crate::encode::{
-            READABLE, check_depth, differing, encode, is_deeper, read_back, snapshot, snapshot_bytes,
+            READABLE, check_depth, differing, encode, is_deeper, read_back, snapshot, snapshot_fits,
             to_string, to_value, to_value_of,
         };
         pub use crate::{snapshot::keep_snapshot, typed_update::keep};

@@ -65,8 +65,8 @@ pub(super) struct DueSnapshot<'a, S> {
 }
 
 impl<S: State> SnapshotSource for DueSnapshot<'_, S> {
-    fn bytes(&self) -> Option<usize> {
-        encode::snapshot_bytes(self.state)
+    fn fits(&self, most: usize) -> Option<bool> {
+        encode::snapshot_fits(self.state, most)
     }
 
     fn typed(&self) -> Result<Snapshot, RunError> {

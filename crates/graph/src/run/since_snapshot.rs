@@ -67,9 +67,9 @@ impl SinceSnapshot {
         self.commits >= Self::EVERY && (self.commits as u64).pow(2) >= id.0 * Self::EVERY as u64
     }
 
-    /// Returns whether a due snapshot is worth its size.
-    pub(crate) fn is_worth(&self, bytes: usize) -> bool {
-        bytes <= Self::SMALL || self.outweighs(bytes)
+    /// Returns the maximum size of a due snapshot that is worth it, in bytes.
+    pub(crate) fn worth(&self) -> usize {
+        Self::SMALL.max(self.weight() / Self::WEIGHT)
     }
 
     fn outweighs(&self, snapshot_bytes: usize) -> bool {
@@ -107,7 +107,7 @@ mod tests {
             if since.is_due() {
                 let value = ChannelValue { channel: "c".into(), json: "0".repeat(state(commit)).into() };
                 let snapshot = Snapshot::from(vec![value]);
-                if since.is_worth(snapshot.bytes()) {
+                if snapshot.bytes() <= since.worth() {
                     since = SinceSnapshot::taken(&snapshot);
                     taken.push(commit);
                 }

@@ -60,8 +60,8 @@ pub(crate) struct ThreadWriter {
 
 /// A state that makes a snapshot if one is due.
 pub(crate) trait SnapshotSource: Sync {
-    /// Returns about the size of the snapshot, if it can be known without one.
-    fn bytes(&self) -> Option<usize>;
+    /// Returns whether the snapshot has at most about `most` bytes, if that can be known without one.
+    fn fits(&self, most: usize) -> Option<bool>;
 
     /// Returns a snapshot in its typed form.
     ///
@@ -318,12 +318,12 @@ impl ThreadWriter {
         if self.snapshot_every.is_some() || self.keeps_snapshots() {
             return self.made(source).map(Some);
         }
-        let bytes = source.bytes();
-        if bytes.is_some_and(|bytes| !since.is_worth(bytes)) {
+        let fits = source.fits(since.worth());
+        if fits == Some(false) {
             return Ok(None);
         }
         let snapshot = self.made(source)?;
-        Ok((bytes.is_some() || since.is_worth(snapshot.bytes())).then_some(snapshot))
+        Ok((fits.is_some() || snapshot.bytes() <= since.worth()).then_some(snapshot))
     }
 
     fn made(&self, source: &dyn SnapshotSource) -> Result<Snapshot, RunError> {
