@@ -303,7 +303,8 @@ struct Source(Arc<ToolRegistry>);
 
 impl Source {
     fn of(name: &str) -> Self {
-        let spec = ToolSpec { name: name.into(), description: String::new(), parameters: json!({}) };
+        let spec =
+            ToolSpec { name: name.into(), description: String::new(), parameters: json!({"type": "object"}) };
         let mut tools = ToolRegistry::new();
         tools.insert(Arc::new(OfServer(spec, Arc::default())) as Arc<dyn Tool>).unwrap();
         Self(Arc::new(tools))

@@ -53,7 +53,7 @@ impl<W: Write> Screen<W> {
         cursor: Option<usize>,
     ) -> io::Result<()> {
         queue!(self.out, BeginSynchronizedUpdate, Hide, MoveToColumn(0))?;
-        if !finished.is_empty() || live.len() > self.rows {
+        if !finished.is_empty() || live.is_empty() || live.len() > self.rows {
             self.clear_below()?;
             for line in finished {
                 self.text(line)?;
