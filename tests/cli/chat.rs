@@ -211,7 +211,8 @@ async fn the_studio_of_a_chat_reads_with_its_key_alone() {
     let fork = format!("{door}/threads/t/copy");
     assert_eq!(client.post(&fork).header("x-api-key", key).send().await.unwrap().status(), 403);
     tmux.says("/quit");
-    tmux.until("the end of the chat", |all| all.contains("Pane is dead")).await;
+    tmux.until("the end of the chat", |_| tmux.tmux(&["display-message", "-p", "#{pane_dead}"]) == "1\n")
+        .await;
     assert!(client.get(&threads).send().await.is_err());
 }
 

@@ -315,3 +315,58 @@ async fn clients_see_no_prompt_rules_and_settings_of_the_agent() {
     assert!(model.requests()[0].to_string().contains(secret));
     assert_eq!(served.stop().await, Some(0));
 }
+
+#[tokio::test]
+async fn the_studio_copies_prunes_reverts_and_deletes_threads_as_the_commands_do() {
+    let place = Place::new();
+    let write = call("c1", "write_file", r#"{"path":"made.txt","content":"made\n"}"#);
+    let edit = call("c2", "edit_file", r#"{"path":"notes.txt","old":"needle","new":"thread"}"#);
+    let slow = call("c3", "shell", r#"{"command":"touch began; until test -e go; do sleep 0.05; done"}"#);
+    let model = serve([write, txt("one"), edit, txt("two"), slow, txt("three")]).await;
+    let url = model.base_url();
+    let run = ["run", "go", "--thread", "t", "--yes", "--base-url", &url, "--model", "m"];
+    place.run(&run).await.ok();
+    let first = place.state("t").await["checkpoint"]["id"].clone();
+    place.run(&run).await.ok();
+    let served = Served::start(command(&place, &url, &[])).await;
+    let at = |thread: &str, action: &str| format!("/studio/api/threads/{thread}/{action}");
+    let notes = || std::fs::read_to_string(place.work().join("notes.txt")).unwrap();
+
+    assert_eq!(served.post(&at("t", "copy"), json!({ "to": "u" })).await.0, 200);
+    let copied = place.state("u").await;
+    assert_eq!(copied["values"]["messages"], place.state("t").await["values"]["messages"]);
+
+    assert!(notes().contains("thread"));
+    let (status, reverted) = served.post(&at("t", "revert"), json!({ "to": first })).await;
+    assert_eq!((status, &reverted["files"]), (200, &json!(["changed notes.txt"])), "{reverted}");
+    assert!(notes().contains("needle") && place.work().join("made.txt").exists());
+    let (status, reverted) = served.post(&at("t", "revert"), json!({ "to": 1 })).await;
+    assert_eq!((status, &reverted["files"]), (200, &json!(["removed made.txt"])), "{reverted}");
+    assert!(!place.work().join("made.txt").exists());
+    let (status, refused) = served.post(&at("t", "revert"), json!({ "to": 999 })).await;
+    assert_eq!(status, 409, "{refused}");
+
+    let (status, pruned) = served.post(&at("u", "prune"), json!({ "last": 1 })).await;
+    assert_eq!((status, &pruned["left"]), (200, &json!(1)), "{pruned}");
+    assert_eq!(served.post(&at("u", "delete"), json!({})).await.0, 200);
+    assert_eq!(place.run(&["state", "u"]).await.code, Some(5));
+
+    // A thread that another program runs is left alone.
+    let running = place.command(&run).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let began = place.work().join("began");
+    timeout(LIMIT, async {
+        while !began.exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .expect("the tool begins");
+    for (action, body) in [("prune", json!({})), ("revert", json!({ "to": 1 })), ("delete", json!({}))] {
+        let (status, refused) = served.post(&at("t", action), body).await;
+        assert_eq!(status, 409, "{action}: {refused}");
+    }
+    place.file("go", "");
+    assert!(timeout(LIMIT, running.wait_with_output()).await.unwrap().unwrap().status.success());
+    assert_eq!(served.stop().await, Some(0));
+    model.check().unwrap();
+}

@@ -187,6 +187,32 @@ fn a_rewritten_input_is_what_the_model_answers() {
 }
 
 #[test]
+fn a_rewritten_answer_has_nothing_of_the_provider_for_its_old_text() {
+    paused(async {
+        for rewrites in [false, true] {
+            let mut hooks = Hooks::default();
+            hooks.reasoning.post(|_, answer: Message| {
+                let origin = json!({
+                    "wire": "chat", "server": "http://127.0.0.1", "model": "m", "shows": "",
+                    "items": [{ "opaque": "{\"thinking\":\"the code is 1234\"}" }],
+                });
+                let origin = serde_json::from_value(origin).unwrap();
+                ready(Ok(Some(answer.with(|answer| answer.origin = Some(Box::new(origin))))))
+            });
+            let model = says("m", |_| Say::Text("the code is 1234"));
+            let guard = Guard::new("codes", GuardAt::Output, move |_| {
+                let text = "the code is secret".to_owned();
+                ready(Ok(if rewrites { Verdict::Rewrite(text) } else { Verdict::Pass }))
+            });
+            let (agent, _) = stored(agent(&model, &Kit::default()).hooks(hooks).guard(guard));
+            agent.thread("t").ask("go").await.unwrap();
+            let answer = head(agent.graph()).await.values.messages.last().unwrap().clone();
+            assert_eq!((answer.content.ends_with("secret"), answer.origin.is_none()), (rewrites, rewrites));
+        }
+    });
+}
+
+#[test]
 fn a_guard_that_fails_blocks() {
     paused(async {
         let fails: [fn() -> Guard; 3] = [

@@ -16,7 +16,11 @@ use superstep::{
         deps::{Handoff, HandoffView},
         guards::{Guard, GuardAt, Verdict, View},
     },
-    llm::{Request, Role, Tool, ToolCx, ToolFuture, ToolSpec, calls::Sequence},
+    llm::{
+        Request, Role, Tool, ToolCx, ToolFuture, ToolRegistry, ToolSpec,
+        calls::Sequence,
+        toolset::{RefreshFuture, ToolSource},
+    },
 };
 
 use super::{
@@ -266,6 +270,71 @@ fn a_summary_is_made_before_the_first_call() {
         let read = format!("{:?}", models.billing.requests()[0].messages);
         assert!(read.contains("The user has an invoice."), "{read}");
         assert!(agent.graph().topology().find("compact_billing").is_some());
+    });
+}
+
+#[test]
+fn a_summary_waits_for_the_next_turn_if_the_round_of_the_transfer_ends_its_own() {
+    paused(async {
+        let (kit, models) = (Kit::default(), models());
+        let summary = says("s", |_| Say::Text("The user has an invoice."));
+        let own = ReactConfig { system_prompt: "You bill.".into(), ..ReactConfig::default() };
+        let billing = billing_agent(&models, &kit).config(own).compaction_model(summary).build().unwrap();
+        let mut stops = config("You are the desk.");
+        stops.approval.stop_on_deny = true;
+        let desk = desk_agent(&models, &kit, to(&billing).view(HandoffView::Summary)).config(stops);
+        let desk = desk.permissions([PermissionRule::new("echo", Permit::Deny)]);
+        let agent = desk.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
+        agent.thread("t").ask("hello").await.unwrap();
+        let ended = agent.thread("t").ask("my invoice").await.unwrap();
+        assert_eq!(ended.outcome, AgentOutcome::Denied);
+        assert_eq!(
+            (head(agent.graph()).await.values.active.as_str(), models.billing.requests().len()),
+            ("billing", 0)
+        );
+        agent.thread("t").ask("and now?").await.unwrap();
+        let read = format!("{:?}", models.billing.requests()[0].messages);
+        assert!(read.contains("The user has an invoice."), "{read}");
+    });
+}
+
+/// A source with one tool.
+struct Source(Arc<ToolRegistry>);
+
+impl Source {
+    fn of(name: &str) -> Self {
+        let spec =
+            ToolSpec { name: name.into(), description: String::new(), parameters: json!({"type": "object"}) };
+        let mut tools = ToolRegistry::new();
+        tools.insert(Arc::new(OfServer(spec, Arc::default())) as Arc<dyn Tool>).unwrap();
+        Self(Arc::new(tools))
+    }
+}
+
+impl ToolSource for Source {
+    fn tools(&self) -> Arc<ToolRegistry> {
+        self.0.clone()
+    }
+
+    fn refresh(&self) -> RefreshFuture<'_> {
+        Box::pin(ready(()))
+    }
+}
+
+#[test]
+fn an_agent_that_takes_over_offers_the_tools_of_its_own_sources() {
+    paused(async {
+        let (kit, models) = (Kit::default(), models());
+        let signing = Agent::builder(models.billing.signing()).config(config("You bill."));
+        let billing = signing.tools(kit.tools(&["echo"])).tool_source(Source::of("ledger")).build().unwrap();
+        let desk = desk_agent(&models, &kit, to(&billing)).tool_source(Source::of("calendar"));
+        let agent = desk.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
+        assert_eq!(agent.thread("t").ask("my invoice").await.unwrap().text, "it is paid");
+        for request in models.billing.requests() {
+            let names: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+            assert!(names.contains(&"ledger") && !names.contains(&"calendar"), "{names:?}");
+        }
+        check::replays(agent.graph(), &kit).await;
     });
 }
 

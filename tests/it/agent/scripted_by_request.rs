@@ -22,14 +22,20 @@ pub(crate) enum Say {
 pub(crate) struct Says {
     name: &'static str,
     answer: fn(&Request) -> Say,
+    signs: bool,
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
 pub(crate) fn says(name: &'static str, answer: fn(&Request) -> Say) -> Says {
-    Says { name, answer, requests: Arc::default() }
+    Says { name, answer, signs: false, requests: Arc::default() }
 }
 
 impl Says {
+    /// Returns the same model, whose reasoning is valid with the same tools only.
+    pub(crate) fn signing(&self) -> Self {
+        Self { signs: true, ..self.clone() }
+    }
+
     pub(crate) fn requests(&self) -> Vec<Request> {
         self.requests.lock().unwrap().clone()
     }
@@ -38,6 +44,10 @@ impl Says {
 impl ChatModel for Says {
     fn name(&self) -> &str {
         self.name
+    }
+
+    fn signs_prefix(&self) -> bool {
+        self.signs
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {

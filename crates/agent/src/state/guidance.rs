@@ -4,7 +4,7 @@
 
 use std::{ops::Deref, sync::Arc};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use superstep_llm::{
     Message,
     instructions::{InstructionFile, Skill},
@@ -12,7 +12,8 @@ use superstep_llm::{
 
 /// The instructions and skills that a thread has read; see [`Instructions`](superstep_llm::instructions::Instructions). A clone shares
 /// them.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Guidance(Arc<GuidanceData>);
 
 /// The data of a [`Guidance`]. The texts are escaped. The instructions that are in force have at most 32 KiB together, and a skill has
@@ -144,18 +145,6 @@ impl Deref for Guidance {
 
     fn deref(&self) -> &GuidanceData {
         &self.0
-    }
-}
-
-impl Serialize for Guidance {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Guidance {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        GuidanceData::deserialize(deserializer).map(|data| Self(Arc::new(data)))
     }
 }
 

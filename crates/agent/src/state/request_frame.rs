@@ -14,7 +14,8 @@ use superstep_llm::{ChatModel, Request, Role, ToolSpec, convert::DerivedFrom, to
 
 /// The parts of the last request around the conversation: the model, the system prompt, the tools and the schema. Stored when
 /// they change, so that a replay reports changes of a request in words. A clone shares them.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct RequestFrame(Arc<FrameData>);
 
 /// The data of a [`RequestFrame`].
@@ -111,17 +112,5 @@ impl Deref for RequestFrame {
 
     fn deref(&self) -> &FrameData {
         &self.0
-    }
-}
-
-impl Serialize for RequestFrame {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for RequestFrame {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        FrameData::deserialize(deserializer).map(|data| Self(Arc::new(data)))
     }
 }

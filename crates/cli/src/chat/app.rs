@@ -10,6 +10,7 @@ use std::{
 };
 
 use ratatui::crossterm::{
+    cursor::Show,
     event::{DisableBracketedPaste, EnableBracketedPaste, Event, KeyEvent, KeyEventKind},
     execute, terminal,
 };
@@ -84,7 +85,7 @@ pub(crate) async fn app(chat: Conversation, first: Option<String>) -> Result<Exi
         // What is below cannot be shown if this fails.
         let _ = app.screen.end_page();
     }
-    let cleared = app.screen.leave();
+    let cleared = app.screen.clear();
     drop(raw);
     let App { chat, .. } = app;
     let thread = chat.session.thread().clone();
@@ -113,7 +114,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         // A terminal that is gone needs no mode.
-        let _ = execute!(io::stdout(), DisableBracketedPaste);
+        let _ = execute!(io::stdout(), DisableBracketedPaste, Show);
         let _ = terminal::disable_raw_mode();
     }
 }
@@ -207,9 +208,7 @@ impl App {
             return self.screen.page(&pager.rows());
         }
         if size != self.size {
-            if size.0 != self.size.0 {
-                self.screen.resized(usize::from(size.0))?;
-            }
+            self.screen.resized(usize::from(size.0))?;
             self.size = size;
             self.view.width = self.width();
         }
@@ -450,7 +449,7 @@ impl App {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
         let finished = self.view.take_finished();
-        self.screen.draw(&finished, &[], (0, 0))?;
+        self.screen.draw(&finished, &[], None)?;
         self.screen.clear()?;
         self.keys.pause();
         execute!(io::stdout(), DisableBracketedPaste)?;

@@ -13,7 +13,7 @@ use crate::{
         composer::Composer,
         menu::Choice,
         view::{LIVE_ROWS, View, time},
-        wrap::{cut, text_columns, wrap},
+        wrap::{cut, reversed, text_columns, wrap},
     },
     session::approve::asks,
 };
@@ -29,13 +29,18 @@ const MAX_LISTED: usize = 4;
 /// Maximum number of characters of a message that waits.
 const MAX_WAITING: usize = 60;
 
-/// Returns the rows of the live part, and the row and the column of the cursor in it.
+/// Columns of a terminal in which the live part is still lower than it. A terminal that becomes narrower wraps the rows, and those
+/// that scroll out then stay in its history.
+const NARROW: usize = 40;
+
+/// Returns the rows of the live part, and the column of the cursor if it is in the first of them. In another row its place is
+/// reversed instead: the rows above it would be wrapped by a terminal that becomes narrower.
 pub(super) fn layout(
     view: &View,
     composer: &Composer,
     width: usize,
     height: usize,
-) -> (Vec<Line<'static>>, (usize, usize)) {
+) -> (Vec<Line<'static>>, Option<usize>) {
     let mut above = Vec::new();
     if let Some(stream) = &view.stream {
         let rows = stream.rest();
@@ -88,11 +93,21 @@ pub(super) fn layout(
     let most = space.saturating_sub(below.len()).clamp(1, MAX_DRAFT_ROWS);
     let first = (cursor.0 + 1).saturating_sub(most);
     draft = draft.into_iter().skip(first).take(most).collect();
-    let left = space.saturating_sub(below.len() + draft.len());
-    above.drain(..above.len().saturating_sub(left));
-    let cursor = (above.len() + cursor.0 - first, cursor.1);
+    let rows = |line: &Line<'_>| line.width().min(width).div_ceil(width.min(NARROW)).max(1);
+    let mut used: usize = draft.iter().chain(&below).map(rows).sum();
+    let fits = |line: &&Line<'_>| {
+        used += rows(line);
+        used <= space
+    };
+    let shown = above.iter().rev().take_while(fits).count();
+    above.drain(..above.len() - shown);
+    let is_first = above.is_empty() && cursor.0 == first;
+    if !is_first {
+        let row = &mut draft[cursor.0 - first];
+        *row = reversed(row, cursor.1);
+    }
     let all = above.into_iter().chain(draft).chain(below);
-    (all.map(|line| cut(&line, width)).collect(), cursor)
+    (all.map(|line| cut(&line, width)).collect(), is_first.then_some(cursor.1))
 }
 
 /// Returns the rows of the draft, broken anywhere, and the row and the column of the cursor.
@@ -146,22 +161,33 @@ mod tests {
 
     use super::*;
 
-    fn shown(view: &View, composer: &Composer, width: usize, height: usize) -> (Vec<String>, (usize, usize)) {
+    fn shown(view: &View, composer: &Composer, width: usize, height: usize) -> (Vec<String>, Option<usize>) {
         let (lines, cursor) = layout(view, composer, width, height);
         (lines.iter().map(Line::to_string).collect(), cursor)
+    }
+
+    /// Returns the row of the reversed place and the text before it.
+    fn place(view: &View, composer: &Composer, width: usize, height: usize) -> Option<(usize, String)> {
+        let (rows, _) = layout(view, composer, width, height);
+        let place = |row: &Line<'_>| {
+            let at = row.spans.iter().position(|span| span.style == Style::new().reversed())?;
+            Some(row.spans[..at].iter().map(|span| span.content.as_ref()).collect())
+        };
+        rows.iter().enumerate().find_map(|(at, row)| Some((at, place(row)?)))
     }
 
     #[test]
     fn the_cursor_is_in_the_wrapped_draft() {
         let mut composer = Composer::new(Path::new("/nonexistent"));
         let view = View::new(13, "t".into(), SettingsView::default());
-        assert_eq!(shown(&view, &composer, 20, 24), (vec!["> ".into(), "ready · ask · t".into()], (0, 2)));
+        assert_eq!(shown(&view, &composer, 20, 24), (vec!["> ".into(), "ready · ask · t".into()], Some(2)));
         composer.set("0123456789abc\nx日");
         let (rows, cursor) = shown(&view, &composer, 13, 24);
-        assert_eq!(rows, ["> 0123456789", "  abc", "  x日", "ready · ask …"]);
-        assert_eq!(cursor, (2, 5));
+        assert_eq!(rows, ["> 0123456789", "  abc", "  x日 ", "ready · ask …"]);
+        assert_eq!((cursor, place(&view, &composer, 13, 24)), (None, Some((2, "  x日".into()))));
         composer.set("0123456789");
-        assert_eq!(shown(&view, &composer, 13, 24).1, (1, 2), "after a full row");
+        let full = place(&view, &composer, 13, 24);
+        assert_eq!(full, Some((1, "  ".into())), "after a full row");
     }
 
     #[test]
@@ -174,8 +200,24 @@ mod tests {
         for height in [1, 2, 3, 5, 8, 12, 24] {
             let (rows, cursor) = shown(&view, &composer, 40, height);
             assert!(rows.len() < height.max(3), "{height}: {rows:?}");
-            assert_eq!(rows[cursor.0], "  j");
+            match cursor {
+                Some(column) => assert_eq!((rows[0].as_str(), column), ("  j", 3)),
+                None => assert_eq!(place(&view, &composer, 40, height).unwrap().1, "  j"),
+            }
             assert_eq!(rows.last().map(String::as_str), Some("ready · ask · t"));
+        }
+    }
+
+    #[test]
+    fn the_live_part_of_a_wide_terminal_is_lower_than_a_narrow_one() {
+        let composer = Composer::new(Path::new("/nonexistent"));
+        let mut view = View::new(199, "t".into(), SettingsView::default());
+        let queued = |turn| Queued { turn, text: format!("message {turn} {}", "x".repeat(60)) };
+        view.event(SessionEvent::Queue((1..5).map(queued).collect()));
+        for height in [8, 12, 24] {
+            let (rows, _) = shown(&view, &composer, 199, height);
+            let wrapped: usize = rows.iter().map(|row| row.chars().count().div_ceil(NARROW).max(1)).sum();
+            assert!(wrapped < height && rows.len() > 3, "{height}: {rows:#?}");
         }
     }
 }

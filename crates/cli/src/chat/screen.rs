@@ -1,7 +1,7 @@
 //! The live part at the end of the terminal's lines.
 //!
-//! Start at [`Screen::draw`]. Finished lines scroll into the terminal's own history. The live part is found again relative to
-//! the cursor, so that the position on the screen is never needed.
+//! Start at [`Screen::draw`]. Finished lines scroll into the terminal's own history. The cursor rests in the first row of the
+//! live part, so that the live part is found again at every size of the terminal, and its position on the screen is never needed.
 
 use std::io::{self, Write};
 
@@ -9,12 +9,14 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use ratatui::{
     backend::IntoCrossterm as _,
     crossterm::{
-        cursor::{Hide, MoveDown, MoveTo, MoveToColumn, MoveUp, Show},
+        cursor::{
+            Hide, MoveDown, MoveRight, MoveTo, MoveToColumn, MoveUp, RestorePosition, SavePosition, Show,
+        },
         execute, queue,
         style::{Attribute, Print, SetAttribute, SetForegroundColor},
         terminal::{
-            BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
-            LeaveAlternateScreen,
+            BeginSynchronizedUpdate, Clear, ClearType, DisableLineWrap, EnableLineWrap,
+            EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
         },
     },
     style::{Color, Modifier, Style},
@@ -27,71 +29,71 @@ const MAX_COPIED: usize = 74_994 / 4 * 3;
 /// The terminal with a live part.
 pub(super) struct Screen<W> {
     out: W,
-    /// The columns of the rows of the live part.
-    drawn: Vec<usize>,
-    /// The row and the column of the cursor in the live part.
-    cursor: (usize, usize),
+    /// The number of rows of the live part.
+    rows: usize,
+    /// The column of the cursor in the first row of the live part.
+    column: usize,
     has_colours: bool,
 }
 
 impl<W: Write> Screen<W> {
     pub(super) fn new(out: W, has_colours: bool) -> Self {
-        Self { out, drawn: Vec::new(), cursor: (0, 0), has_colours }
+        Self { out, rows: 0, column: 0, has_colours }
     }
 
-    /// Prints finished lines above the live part, and replaces the live part. Each of its lines must be shorter than a row, and
-    /// all of them together lower than the terminal.
+    /// Prints finished lines above the live part, and replaces the live part, whose rows together must be lower than the
+    /// terminal. The cursor is shown at a column of its first row, or hidden.
+    ///
+    /// The terminal may have got another size that is not known yet. It wraps the finished lines if they are too long for it, and
+    /// cuts the rows of the live part, so that the live part has as many rows as here. None of them scrolls into the history.
     pub(super) fn draw(
         &mut self,
         finished: &[Line<'_>],
         live: &[Line<'_>],
-        cursor: (usize, usize),
+        cursor: Option<usize>,
     ) -> io::Result<()> {
-        queue!(self.out, BeginSynchronizedUpdate, Hide)?;
-        self.move_to_top()?;
-        for line in finished {
-            self.line(line)?;
-            self.out.write_all(b"\r\n")?;
-        }
-        for (at, line) in live.iter().enumerate() {
-            if at > 0 {
+        queue!(self.out, BeginSynchronizedUpdate, Hide, MoveToColumn(0))?;
+        if !finished.is_empty() || live.is_empty() || live.len() > self.rows {
+            self.clear_below()?;
+            for line in finished {
+                self.text(line)?;
                 self.out.write_all(b"\r\n")?;
             }
-            self.line(line)?;
+            let below = live.len().saturating_sub(1);
+            self.out.write_all(&b"\n".repeat(below))?;
+            self.up(below)?;
         }
-        queue!(self.out, Clear(ClearType::FromCursorDown))?;
-        self.drawn = live.iter().map(Line::width).collect();
-        let up = live.len().saturating_sub(1).saturating_sub(cursor.0);
-        if up > 0 {
-            queue!(self.out, MoveUp(narrow(up)))?;
+        queue!(self.out, DisableLineWrap, SavePosition)?;
+        for (at, line) in live.iter().enumerate() {
+            if at > 0 {
+                queue!(self.out, MoveDown(1), MoveToColumn(0))?;
+            }
+            self.row(line)?;
         }
-        queue!(self.out, MoveToColumn(narrow(cursor.1)), Show, EndSynchronizedUpdate)?;
-        self.cursor = cursor;
+        queue!(self.out, Clear(ClearType::FromCursorDown), RestorePosition, EnableLineWrap)?;
+        (self.rows, self.column) = (live.len(), cursor.unwrap_or(0));
+        if cursor.is_some() {
+            queue!(self.out, MoveToColumn(narrow(self.column)), Show)?;
+        }
+        queue!(self.out, EndSynchronizedUpdate)?;
         self.out.flush()
     }
 
-    /// Clears the live part after the terminal has got another width and has wrapped its rows anew. Otherwise a copy of it would
-    /// stay in the history.
+    /// Clears the live part after the terminal has got another size, and may have wrapped its rows anew.
     pub(super) fn resized(&mut self, width: usize) -> io::Result<()> {
-        let width = width.max(1);
-        let rows = |columns: usize| columns.div_ceil(width).max(1);
-        let above: usize = self.drawn.iter().take(self.cursor.0).map(|columns| rows(*columns)).sum();
-        let own = self.cursor.1 / width;
-        let up = above + own;
         queue!(self.out, MoveToColumn(0))?;
-        if up > 0 {
-            queue!(self.out, MoveUp(narrow(up)))?;
-        }
-        queue!(self.out, Clear(ClearType::FromCursorDown))?;
-        (self.drawn, self.cursor) = (Vec::new(), (0, 0));
+        self.up(self.column / width.max(1))?;
+        self.clear_below()?;
+        (self.rows, self.column) = (0, 0);
         self.out.flush()
     }
 
     /// Clears the live part, and leaves the cursor at its begin.
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        self.move_to_top()?;
-        queue!(self.out, Clear(ClearType::FromCursorDown), Show)?;
-        (self.drawn, self.cursor) = (Vec::new(), (0, 0));
+        queue!(self.out, MoveToColumn(0))?;
+        self.clear_below()?;
+        queue!(self.out, Show)?;
+        (self.rows, self.column) = (0, 0);
         self.out.flush()
     }
 
@@ -120,7 +122,7 @@ impl<W: Write> Screen<W> {
         queue!(self.out, BeginSynchronizedUpdate)?;
         for (at, row) in rows.iter().enumerate() {
             queue!(self.out, MoveTo(0, narrow(at)))?;
-            self.line(row)?;
+            self.row(row)?;
         }
         execute!(self.out, EndSynchronizedUpdate)
     }
@@ -130,31 +132,36 @@ impl<W: Write> Screen<W> {
         execute!(self.out, LeaveAlternateScreen, Show)
     }
 
-    /// Ends the live part, which stays, and leaves the cursor below it.
-    pub(super) fn leave(&mut self) -> io::Result<()> {
-        let down = self.drawn.len().saturating_sub(1).saturating_sub(self.cursor.0);
-        if down > 0 {
-            queue!(self.out, MoveDown(narrow(down)))?;
-        }
-        self.clear()
+    /// Clears from the begin of the cursor's row. tmux moves the screen into the history if it is cleared from its first cell.
+    fn clear_below(&mut self) -> io::Result<()> {
+        queue!(
+            self.out,
+            Clear(ClearType::UntilNewLine),
+            MoveRight(1),
+            Clear(ClearType::FromCursorDown),
+            MoveToColumn(0)
+        )
     }
 
-    fn move_to_top(&mut self) -> io::Result<()> {
-        queue!(self.out, MoveToColumn(0))?;
-        if self.cursor.0 > 0 {
-            queue!(self.out, MoveUp(narrow(self.cursor.0)))?;
+    fn up(&mut self, rows: usize) -> io::Result<()> {
+        if rows > 0 {
+            queue!(self.out, MoveUp(narrow(rows)))?;
         }
         Ok(())
     }
 
-    /// Writes a line over what is on the row. Blanks are not written to its end: they would be copied, and wrapped by a
-    /// narrower terminal.
-    fn line(&mut self, line: &Line<'_>) -> io::Result<()> {
+    /// Writes a line over a row. Blanks are not written to its end: they would be copied, and wrapped by a narrower terminal.
+    fn row(&mut self, line: &Line<'_>) -> io::Result<()> {
+        self.text(line)?;
+        queue!(self.out, Clear(ClearType::UntilNewLine))
+    }
+
+    fn text(&mut self, line: &Line<'_>) -> io::Result<()> {
         for span in &line.spans {
             self.style(line.style.patch(span.style))?;
             queue!(self.out, Print(&span.content), SetAttribute(Attribute::Reset))?;
         }
-        queue!(self.out, Clear(ClearType::UntilNewLine))
+        Ok(())
     }
 
     fn style(&mut self, style: Style) -> io::Result<()> {
@@ -185,6 +192,14 @@ fn narrow(number: usize) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use alacritty_terminal::{
+        Term,
+        event::VoidListener,
+        grid::Dimensions as _,
+        index::{Column, Line as Row},
+        term::{Config, cell::Flags, test::TermSize},
+        vte::ansi::Processor,
+    };
     use ratatui::text::Span;
 
     use super::*;
@@ -193,28 +208,99 @@ mod tests {
         String::from_utf8(std::mem::take(&mut screen.out)).unwrap().replace('\u{1b}', "^")
     }
 
-    #[test]
-    fn finished_lines_are_printed_where_the_live_part_was() {
-        let mut screen = Screen::new(Vec::new(), true);
-        screen.draw(&[], &[Line::from("draft"), Line::from("status")], (0, 5)).unwrap();
-        written(&mut screen);
-        screen.draw(&[Line::from("done")], &[Line::from("draft"), Line::from("status")], (1, 2)).unwrap();
-        let all = written(&mut screen);
-        assert!(all.contains("done^[0m^[K\r\ndraft^[0m^[K\r\nstatus^[0m^[K^[J"), "{all}");
-        screen.draw(&[], &[], (0, 0)).unwrap();
-        assert!(written(&mut screen).contains("^[1G^[1A"));
+    /// Returns the history and the screen, without what the terminal has wrapped.
+    fn all(term: &Term<VoidListener>) -> Vec<String> {
+        let (mut lines, mut line) = (Vec::new(), String::new());
+        for row in term.topmost_line().0..=term.bottommost_line().0 {
+            let cells = &term.grid()[Row(row)];
+            line.extend((0..term.columns()).map(|column| cells[Column(column)].c));
+            if !cells[Column(term.columns() - 1)].flags.contains(Flags::WRAPLINE) {
+                lines.push(std::mem::take(&mut line).trim_end().to_owned());
+            }
+        }
+        lines
+    }
+
+    /// A row of a number, which is as long as some rows are.
+    fn numbered(number: usize, width: usize) -> Line<'static> {
+        let text = format!("{number} {}", "x".repeat(number * 37 % width));
+        Line::from(text.chars().take(width).collect::<String>())
     }
 
     #[test]
-    fn a_resize_counts_the_rows_that_were_wrapped() {
+    fn every_line_is_in_the_history_once_whenever_the_terminal_is_resized() {
+        for seed in 1..=40_usize {
+            let mut state = seed * 7_919;
+            let mut any = |limit: usize| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) % limit
+            };
+            let mut size = (80, 30);
+            let mut term = Term::new(Config::default(), &TermSize::new(size.0, size.1), VoidListener);
+            let mut parser: Processor = Processor::new();
+            let mut screen = Screen::new(Vec::new(), true);
+            // A full screen: this terminal scrolls wrapped rows out although the rows below are empty.
+            let (mut known, mut printed) = (size, 40);
+            let begin: Vec<_> = (0..printed).map(|at| numbered(at, size.0 - 1)).collect();
+            screen.draw(&begin, &[], None).unwrap();
+            for _ in 0..60 {
+                // The program learns of a size after the terminal has it.
+                if any(3) == 0 {
+                    size = (40 + any(90), 26 + any(10));
+                    term.resize(TermSize::new(size.0, size.1));
+                }
+                if any(2) == 0 && known != size {
+                    known = size;
+                    screen.resized(known.0).unwrap();
+                }
+                let width = known.0 - 1;
+                let more = any(4);
+                let finished: Vec<_> = (printed..printed + more).map(|at| numbered(at, width)).collect();
+                printed += more;
+                let mut live: Vec<_> = (printed..printed + any(6)).map(|at| numbered(at, width)).collect();
+                live.push(Line::from("> draft"));
+                live.push(Line::from("status".repeat(9).chars().take(width).collect::<String>()));
+                screen.draw(&finished, &live, (live.len() == 2).then_some(7)).unwrap();
+                parser.advance(&mut term, &std::mem::take(&mut screen.out));
+            }
+            term.resize(TermSize::new(130, 36));
+            screen.resized(130).unwrap();
+            screen.draw(&[], &[Line::from("the end")], None).unwrap();
+            parser.advance(&mut term, &screen.out);
+            let lines = all(&term);
+            let first = |line: &String| line.split(' ').next().unwrap_or_default().parse::<usize>().ok();
+            let seen: Vec<_> = lines.iter().filter_map(first).collect();
+            assert_eq!(seen, (0..printed).collect::<Vec<_>>(), "{seed}: {lines:#?}");
+            let rest: Vec<_> =
+                lines.iter().filter(|line| first(line).is_none() && !line.is_empty()).collect();
+            assert_eq!(rest, ["the end"], "{seed}: {lines:#?}");
+        }
+    }
+
+    #[test]
+    fn finished_lines_are_printed_where_the_live_part_was() {
         let mut screen = Screen::new(Vec::new(), true);
-        let rows = [Line::from("x".repeat(30)), Line::from("y".repeat(10)), Line::from("z")];
-        screen.draw(&[], &rows, (2, 1)).unwrap();
+        let live = [Line::from("draft"), Line::from("status")];
+        screen.draw(&[], &live, Some(5)).unwrap();
+        assert!(written(&mut screen).ends_with("^[J^8^[?7h^[6G^[?25h^[?2026l"));
+        screen.draw(&[Line::from("done")], &live, None).unwrap();
+        let all = written(&mut screen);
+        let cleared = "^[?25l^[1G^[K^[1C^[J^[1G";
+        let rows = "done^[0m\r\n\n^[1A^[?7l^7draft^[0m^[K^[1B^[1Gstatus^[0m^[K^[J^8^[?7h";
+        assert_eq!(all, format!("^[?2026h{cleared}{rows}^[?2026l"));
+        screen.draw(&[], &live, None).unwrap();
+        assert!(!written(&mut screen).contains(cleared), "the same rows do not flicker");
+    }
+
+    #[test]
+    fn the_cursor_of_a_long_draft_is_on_a_wrapped_row_after_a_resize() {
+        let mut screen = Screen::new(Vec::new(), true);
+        screen.draw(&[], &[Line::from("x".repeat(50))], Some(50)).unwrap();
         written(&mut screen);
         screen.resized(20).unwrap();
-        assert_eq!(written(&mut screen), "^[1G^[3A^[J");
+        assert!(written(&mut screen).starts_with("^[1G^[2A^[K"));
         screen.resized(20).unwrap();
-        assert_eq!(written(&mut screen), "^[1G^[J", "the live part is gone");
+        assert!(written(&mut screen).starts_with("^[1G^[K"), "the live part is gone");
     }
 
     #[test]
@@ -230,10 +316,10 @@ mod tests {
     fn without_colours_there_are_only_attributes() {
         let mut screen = Screen::new(Vec::new(), false);
         let line = Line::from(Span::styled("x", Style::new().fg(Color::Red).bold()));
-        screen.line(&line).unwrap();
+        screen.row(&line).unwrap();
         assert_eq!(written(&mut screen), "^[1mx^[0m^[K");
         screen.has_colours = true;
-        screen.line(&line).unwrap();
+        screen.row(&line).unwrap();
         assert!(written(&mut screen).starts_with("^[1m^[38;5;1mx"));
     }
 }

@@ -94,6 +94,23 @@ pub(super) fn marked(line: &Line<'_>, text: &str) -> Option<Line<'static>> {
     is_found.then(|| line_of(all))
 }
 
+/// Returns a line whose character at a column is reversed, or a blank at its end.
+pub(super) fn reversed(line: &Line<'_>, column: usize) -> Line<'static> {
+    let mut all: Vec<Cell> = cells(&line.spans, line.style).collect();
+    if columns(&all) <= column {
+        all.push(Cell { sign: ' ', style: Style::new(), columns: 1 });
+    }
+    let mut end = 0;
+    let at = all.iter_mut().find(|cell| {
+        end += cell.columns;
+        end > column
+    });
+    if let Some(cell) = at {
+        cell.style = cell.style.reversed();
+    }
+    line_of(all)
+}
+
 /// Returns the columns of a text.
 pub(super) fn text_columns(text: &str) -> usize {
     text.chars().map(|sign| sign.width().unwrap_or(0)).sum()

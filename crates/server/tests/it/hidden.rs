@@ -170,6 +170,25 @@ async fn the_studio_shows_hidden_channels_to_administrators_with_a_key_only() {
     }
 }
 
+#[tokio::test]
+async fn a_case_of_a_graph_with_hidden_channels_is_for_administrators_with_a_key() {
+    let graph = || Server::new().graph("guarded", guarded("private prompt")).hide("guarded", ["rules"]);
+    let with_key = locked(graph()).await;
+    begun(&with_key, "talk", "guarded", hello()).await;
+    let case = with_key.get(&format!("{API}/threads/talk/case")).await;
+    let accepted = with_key.post(&format!("{API}/cases/accept"), json!({ "text": case["text"] })).await;
+    assert!(accepted["text"].as_str().unwrap().contains("private prompt"), "{accepted}");
+
+    let open = serve(graph()).await;
+    begun(&open, "talk", "guarded", hello()).await;
+    for (path, body) in [("cases/accept", json!({ "text": case["text"] })), ("threads/talk/case", json!({}))]
+    {
+        let (status, detail) = open.refused(Method::POST, &format!("{API}/{path}"), body).await;
+        assert_eq!(status, 403, "{path}: {detail}");
+        assert!(detail.contains("a case has all channels of a thread"), "{path}: {detail}");
+    }
+}
+
 /// Reads two threads by all requests of the studio.
 async fn studio(server: &TestServer) -> Vec<String> {
     let mut seen = Vec::new();
