@@ -45,6 +45,10 @@ async function open(path, { server = base, context, ...options } = {}) {
   }
   const page = await context.newPage();
   page.setDefaultTimeout(15_000);
+  page.underWay = new Set();
+  // The stream of events does not end.
+  page.on('request', (request) => /api\/events/.test(request.url()) || page.underWay.add(request));
+  for (const end of ['requestfinished', 'requestfailed']) page.on(end, (request) => page.underWay.delete(request));
   page.on('request', (request) => /^(data|blob):/.test(request.url()) || request.url().startsWith(server) || fail(`a request to ${request.url()}`));
   page.on('pageerror', (error) => fail(`an error of the page: ${error.message}`));
   page.on('console', (message) => message.type() !== 'error' || /status of [45]|ERR_/.test(message.text()) || fail(message.text()));
@@ -52,26 +56,44 @@ async function open(path, { server = base, context, ...options } = {}) {
   return page;
 }
 
+/** Waits until the page has read what it shows. */
+async function quiet(page) {
+  // A part of the page requests more a few frames after it is shown.
+  for (let still = 0; still < 6; still = page.underWay.size ? 0 : still + 1) await page.evaluate(() => new Promise(requestAnimationFrame));
+  await page.waitForFunction(() => !document.querySelector('.isDim'));
+}
+
+/** Waits until a thread has a status and so many checkpoints, and returns it. */
+async function until(thread, status, checkpoints = 0) {
+  for (;;) {
+    const view = await (await fetch(`${base}/studio/api/threads/${thread}`)).json();
+    if (view.line?.status === status && view.checkpoints >= checkpoints) return view;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
 async function picture(page, name) {
   if (screens) await page.screenshot({ path: join(screens, `studio-${name}.png`) });
 }
 
-async function accessible(path, colorScheme, then = async () => {}, server = base) {
-  const page = await open(path, { axe: true, colorScheme, server });
-  await page.waitForTimeout(700);
-  // Content that is being read is dimmed.
-  await page.waitForFunction(() => !document.querySelector('.isDim'));
+async function accessible(path, then = async () => {}, server = base) {
+  const page = await open(path, { axe: true, server });
+  await quiet(page);
   await then(page);
   await page.evaluate(axe);
-  let found = [];
-  // Content may have been read again meanwhile.
-  for (let tries = 0; tries < 3; tries += 1) {
-    await page.waitForFunction(() => !document.querySelector('.isDim'));
-    const { violations } = await page.evaluate(() => window.axe.run(document));
-    found = violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html.slice(0, 140)).slice(0, 3).join(' | ')}`);
-    if (!found.length) break;
+  // Only the colours differ in the dark.
+  for (const [colorScheme, rules] of [['light', {}], ['dark', { runOnly: ['color-contrast'] }]]) {
+    await page.emulateMedia({ colorScheme });
+    let found = [];
+    // Content may have been read again meanwhile.
+    for (let tries = 0; tries < 3; tries += 1) {
+      await quiet(page);
+      const { violations } = await page.evaluate((rules) => window.axe.run(document, rules), rules);
+      found = violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html.slice(0, 140)).slice(0, 3).join(' | ')}`);
+      if (!found.length) break;
+    }
+    if (found.length) fail(`${path}, ${colorScheme}: ${found.join('\n')}`);
   }
-  if (found.length) fail(`${path}, ${colorScheme}: ${found.join('\n')}`);
   await page.context().close();
 }
 
@@ -96,7 +118,7 @@ const steps = {
   async 'a thread has its graph, checkpoints, state, differences and messages'() {
     const page = await open('t/rename');
     await page.getByText('Two places name it:').waitFor();
-    await page.getByRole('button', { name: /^agent, ran 1 times/ }).waitFor();
+    await page.getByRole('button', { name: /^agent, ran 1 time\b/ }).waitFor();
     assert.equal(await page.getByRole('option').count(), 3);
     await picture(page, 'thread');
     await page.keyboard.press('d');
@@ -210,17 +232,9 @@ const steps = {
   },
 
   async 'versions of a message are switched'() {
-    const view = async () => (await fetch(`${base}/studio/api/threads/chat`)).json();
-    const until = async (status) => {
-      for (;;) {
-        const found = await view();
-        if (found.line.status === status) return found;
-        await new Promise((resolve) => setTimeout(resolve, 20));
-      }
-    };
-    const { questions } = await view();
+    const { questions } = await until('chat', 'waits');
     await api('threads/chat/answers', { answers: { [questions[0].id]: 'approve' } });
-    const end = (await until('done')).line.head;
+    const end = (await until('chat', 'done')).line.head;
     const page = await open('t/chat');
     await page.getByText('the tests pass').waitFor();
     await page.getByRole('textbox', { name: 'Message' }).fill('Version 1, please.');
@@ -239,11 +253,11 @@ const steps = {
       const content = `Version ${nth}, please.`;
       const { checkpoint } = await (await api('threads/chat/update', { at: end, as_node: '__start__', values: { messages: [{ role: 'user', content }] } })).json();
       await api('threads/chat/run', { expected: checkpoint });
-      await until('waits');
+      await until('chat', 'waits');
     }
     await message.getByText('5/5').waitFor();
     await message.getByText('Version 5').waitFor();
-    await page.waitForFunction(() => !document.querySelector('.isDim'));
+    await quiet(page);
     await picture(page, 'versions');
     for (const nth of [4, 3, 2, 1]) {
       await message.getByRole('button', { name: 'Older version' }).click();
@@ -297,10 +311,11 @@ const steps = {
     await page.getByRole('option').nth(3).waitFor();
     await page.getByRole('button', { name: 'More' }).click();
     await dialog.getByRole('textbox', { name: /that stay/ }).fill('2');
+    await dialog.getByRole('checkbox', { name: /with their states/ }).check();
     await dialog.getByRole('button', { name: 'Delete them' }).click();
     await dialog.getByText(/^Deleted \d+ checkpoints?, 2 left/).waitFor();
     assert.equal(await page.locator('[role=option].row').count(), 2);
-    await dialog.getByRole('checkbox').check();
+    await dialog.getByRole('checkbox', { name: /with every checkpoint/ }).check();
     await dialog.getByRole('button', { name: 'Delete', exact: true }).click();
     await page.waitForURL(/threads$/);
     await page.getByRole('row', { name: /rename/ }).waitFor();
@@ -316,10 +331,7 @@ const steps = {
     await page.context().route('**/studio/api/**', (route) => (route.request().method() === 'GET' ? route.abort() : route.continue()));
     const { questions } = await (await fetch(`${base}/studio/api/threads/polite`)).json();
     await api('threads/polite/answers', { answers: { [questions[0].id]: 'approve' } });
-    for (;;) {
-      const { line } = await (await fetch(`${base}/studio/api/threads/polite`)).json();
-      if (line.status === 'done') break;
-    }
+    await until('polite', 'done');
     await page.getByRole('button', { name: 'Answer', exact: true }).click();
     await page.getByText(/the thread moved to #\d+; nothing was changed/).waitFor();
     assert.equal(await page.getByRole('textbox', { name: /instead/ }).inputValue(), 'It is done already.');
@@ -387,7 +399,7 @@ const steps = {
     assert(Date.now() - at < (hasAims ? 500 : 1_500), `${Date.now() - at} ms`);
     await page.context().setOffline(true);
     await api('threads/live/run', { input: { n: 1 } });
-    await page.waitForTimeout(500);
+    await until('live', 'done', 12);
     await page.context().setOffline(false);
     await page.waitForFunction(() => document.querySelectorAll('[role=option].row').length === 12, undefined, { timeout: 20_000 });
     const ids = await page.$$eval('[role=option].row', (rows) => rows.map((row) => row.id));
@@ -403,7 +415,7 @@ const steps = {
     await page.keyboard.press('Enter');
     await page.getByText('Thank you.').first().waitFor();
     await page.getByRole('button', { name: 'Refuse…' }).waitFor();
-    await page.waitForTimeout(400);
+    await quiet(page);
     await picture(page, 'chat');
     await page.getByRole('button', { name: 'Refuse…' }).click();
     await page.getByRole('textbox', { name: /Why not/ }).fill('not now');
@@ -432,7 +444,7 @@ const steps = {
       return times.sort((a, b) => a - b)[57];
     });
     assert(await size() < 2_000, `${await size()} elements`);
-    await page.waitForTimeout(300);
+    await quiet(page);
     await picture(page, 'long');
     await page.evaluate(() => (document.querySelector('[role=listbox]').scrollTop = 1e9));
     await page.waitForFunction(() => document.getElementById('row-1'));
@@ -541,32 +553,83 @@ const steps = {
     await page.context().close();
   },
 
+  async 'every control of a thread is reached by keyboard, and shows its focus'() {
+    const page = await open('t/chat');
+    await quiet(page);
+    const names = [];
+    const focused = () =>
+      page.evaluate(() => {
+        const element = document.activeElement;
+        if (element === document.body) return null;
+        const { outlineStyle } = getComputedStyle(element);
+        return { name: element.ariaLabel ?? element.textContent.trim(), isShown: outlineStyle !== 'none', isInDialog: !!element.closest('dialog') };
+      });
+    for (;;) {
+      await page.keyboard.press('Tab');
+      const element = await focused();
+      // After the last one, or again at the first.
+      if (!element || (names.length && element.name === names[0])) break;
+      assert(element.isShown, element.name);
+      names.push(element.name);
+    }
+    for (const name of ['Threads', 'Cases', 'Fork', 'Edit', 'Replay', 'Compare', 'More', 'Zoom in', 'Checkpoints, newest first', 'Messages', 'Older version', 'Run', 'Refuse…']) {
+      assert(names.includes(name), `${name} is not among ${names}`);
+    }
+    // A dialog has the focus, and returns it.
+    await page.getByRole('button', { name: 'More' }).focus();
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor();
+    for (let presses = 0; presses < 6; presses += 1) {
+      const element = await focused();
+      assert(element.isInDialog && element.isShown, element.name);
+      await page.keyboard.press('Tab');
+    }
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    assert.equal((await focused()).name, 'More');
+    await page.context().close();
+  },
+
   async 'pages are accessible in light and dark'() {
+    const { text } = await (await fetch(`${base}/studio/api/threads/polite/case`)).json();
     const dialog = (press) => async (page) => {
       await press(page);
       await page.getByRole('dialog').waitFor();
-      await page.waitForTimeout(300);
+      await quiet(page);
     };
-    for (const scheme of ['light', 'dark']) {
-      for (const path of ['threads', 'inbox', 'cases', 'nothing', 't/missing', 't/rename', 't/rename?tab=state', 't/rename?tab=diff', 't/rename?tab=tasks', 't/rename?tab=raw',
-        't/sum?tab=tasks', 't/nested?tab=tasks', 't/rows', 'compare', 'compare?a=count@2&b=count@4']) {
-        await accessible(path, scheme);
-      }
-      await accessible('t/ten-thousand', scheme);
-      for (const key of ['e', 'r', '?', 'Control+k']) await accessible('t/count', scheme, dialog((page) => page.keyboard.press(key)));
-      await accessible('t/count', scheme, dialog((page) => page.getByRole('button', { name: 'More' }).click()));
-      await accessible('threads', scheme, dialog((page) => page.getByRole('button', { name: 'New' }).click()));
-      await accessible('threads', scheme, undefined, urls.empty);
-      await accessible('inbox', scheme, undefined, urls.empty);
-      await accessible('threads', scheme, undefined, urls.broken);
-      await accessible('t/count', scheme, undefined, urls.reading);
+    for (const path of ['threads', 'inbox', 'cases', 'nothing', 't/missing', 't/rename', 't/rename?tab=state', 't/rename?tab=diff', 't/rename?tab=tasks', 't/rename?tab=raw',
+      't/sum?tab=tasks', 't/nested?tab=tasks', 't/rows', 'compare', 'compare?a=count@2&b=count@4']) {
+      await accessible(path);
     }
+    await accessible('t/ten-thousand');
+    await accessible('t/chat');
+    await accessible('cases', async (page) => {
+      await page.setInputFiles('input[type=file]', { name: 'polite.thread.jsonl', mimeType: 'application/jsonl', buffer: Buffer.from(text) });
+      await page.getByText('1 case: 1 diverged').waitFor();
+    });
+    await accessible('t/polite', async (page) => {
+      await page.keyboard.press('r');
+      await page.getByRole('dialog').getByRole('button', { name: 'Replay', exact: true }).click();
+      await page.getByText(/First difference/).waitFor();
+    });
+    await accessible('t/count', async (page) => {
+      await page.keyboard.press('e');
+      await page.getByRole('dialog').getByRole('textbox').fill('{ "n": 1 }');
+      await page.getByText(/^Dry run. Next/).waitFor();
+    });
+    for (const key of ['?', 'Control+k']) await accessible('t/count', dialog((page) => page.keyboard.press(key)));
+    await accessible('t/count', dialog((page) => page.getByRole('button', { name: 'More' }).click()));
+    await accessible('threads', dialog((page) => page.getByRole('button', { name: 'New' }).click()));
+    await accessible('threads', undefined, urls.empty);
+    await accessible('inbox', undefined, urls.empty);
+    await accessible('threads', undefined, urls.broken);
+    await accessible('t/count', undefined, urls.reading);
   },
 
   async 'a narrow page does not scroll sideways'() {
     for (const path of ['threads', 'inbox', 'cases', 't/rename', 't/rename?tab=state', 't/rename?tab=diff', 't/sum?tab=tasks', 't/nested?tab=tasks', 't/count?tab=raw', 'compare?a=count@2&b=count@4']) {
       const page = await open(path, { viewport: { width: 360, height: 740 }, colorScheme: 'dark' });
-      await page.waitForTimeout(500);
+      await quiet(page);
       assert(await page.evaluate(() => document.documentElement.scrollWidth) <= 360, path);
       await picture(page, `narrow-${path.replace(/\W+/g, '-')}`);
       if (path === 't/rename') {
@@ -591,7 +654,7 @@ const steps = {
     for (const colorScheme of ['light', 'dark']) {
       for (const [name, path] of Object.entries(paths)) {
         const page = await open(path, { colorScheme });
-        await page.waitForTimeout(800);
+        await quiet(page);
         await picture(page, `${colorScheme}-${name}`);
         await page.context().close();
       }

@@ -39,9 +39,9 @@ export class ThreadModel {
   error = $state('');
   isLoading = $state(true);
   messages = $state.raw<LiveMessage[]>([]);
-  private positions = new Map<number, number>();
+  private positions = $state.raw(new Map<number, number>());
   /** The checkpoints that follow each one, oldest first. */
-  private following = new Map<number, number[]>();
+  private following = $state.raw(new Map<number, number[]>());
   private asked = new Set<number>();
   private stop: () => void;
   private overview: Overview | null = null;
@@ -122,14 +122,23 @@ export class ThreadModel {
   /** Reads the head, and the checkpoints since the newest that is known. */
   private async read() {
     try {
+      const overview = (after: number) => get<Overview>(path('threads', this.id, 'overview'), { after });
+      const whole = this.overview ? null : overview(0);
+      // Its error is that of the head, or is reported below.
+      whole?.catch(() => {});
       const view = await get<ThreadView>(path('threads', this.id));
-      const graph = view.line.graph;
-      if (graph && this.graph === null) this.graph = await get<GraphView>(path('graphs', graph));
+      // The head is shown while the rest is read.
+      this.view ??= view;
+      const graph = this.graph ? null : view.line.graph;
+      const drawn = graph && get<GraphView>(path('graphs', graph)).then((found) => (this.graph = found));
       const newest = this.overview?.ids[0] ?? 0;
       // A thread that was deleted and begun again has older numbers.
       const after = view.line.head >= newest ? newest : 0;
-      if (view.line.head !== newest || !this.overview) {
-        const more = await get<Overview>(path('threads', this.id, 'overview'), { after });
+      const isNewer = whole || view.line.head !== newest;
+      const [more] = await Promise.all([isNewer && (whole ?? overview(after)), drawn]);
+      if (more) {
+        // The head has moved meanwhile.
+        if (whole && (more.ids[0] ?? 0) < view.line.head) this.isStale = true;
         if (!after) {
           this.details = new Map();
           this.asked.clear();
