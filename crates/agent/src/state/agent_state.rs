@@ -430,6 +430,18 @@ mod tests {
     }
 
     #[test]
+    fn views_of_unknown_agents_are_read_and_stay() {
+        let stored = r#"{"current":"gone","others":{"":{"context":{"summary":"mine"}},"never there":{"context":{"start":"no message"}}}}"#;
+        let handoffs = serde_json::from_str(stored).unwrap();
+        let state = AgentState { active: "gone".into(), handoffs, ..AgentState::default() };
+        let first = take(&state, "", HandoffView::All);
+        assert_eq!(first.context.summary.as_deref(), Some("mine"));
+        assert_eq!(first.handoffs.others.keys().collect::<Vec<_>>(), ["gone", "never there"]);
+        let there = take(&first, "never there", HandoffView::NoToolRounds);
+        assert_eq!((there.context.start.as_str(), there.permissions.len()), ("no message", 0));
+    }
+
+    #[test]
     fn the_view_of_the_first_time_leaves_tool_rounds_out_or_requests_a_summary() {
         let said = AgentState::update().messages([Message::user("hi").with_id("m1")]);
         let state = reduce(&AgentState::default(), [said]).unwrap();
