@@ -118,10 +118,11 @@ pub fn note(folder: &Path, found: &FoundFiles) -> Option<Note> {
             (2.., "file of instructions") => format!("{number} files of instructions"),
             (number, what) => count(number, what),
         });
+    let (are, them) = if files.len() == 1 { ("is", "it") } else { ("are", "them") };
     let (folder, parts) = (folder.display().to_string(), parts.collect::<Vec<_>>().join(" and "));
     let text = format!(
-        "{parts} of `{folder}` are not read, because you have not confirmed them on this machine: see `superstep config`, then \
-         `superstep config --trust`"
+        "{parts} of `{folder}` {are} not read, because you have not confirmed {them} on this machine: see `superstep config`, \
+         then `superstep config --trust`"
     );
     let hashes: String = files.iter().map(|file| file.hash.as_str()).collect();
     Some(Note::new(&["instructions", &folder, &hashes], text))
@@ -193,6 +194,14 @@ mod tests {
         let text = note(Path::new("/f"), &found).unwrap().text;
         assert!(
             text.starts_with("2 files of instructions and 1 skill of `/f` are not read, because you "),
+            "{text}"
+        );
+        let one = FoundFiles { files: found.files[..1].to_vec(), problems: Vec::new() };
+        let text = note(Path::new("/f"), &one).unwrap().text;
+        assert!(
+            text.starts_with(
+                "1 file of instructions of `/f` is not read, because you have not confirmed it "
+            ),
             "{text}"
         );
         assert!(note(Path::new("/f"), &FoundFiles::default()).is_none());

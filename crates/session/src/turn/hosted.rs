@@ -23,7 +23,6 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{
         defaults::Defaults,
-        instructions,
         location::Location,
         misfit::InvalidSetting,
         model::{Environment, ModelInputs},
@@ -98,19 +97,12 @@ impl Hosted {
         let tools = steps::known_tools(cwd, &config, &servers, Some(&react.permissions))?;
         let trust = WorkerTrust { db: location.db().clone(), trusts_all };
         let models = steps::builder(&choice, react)?.trust(trust).checkpointer(store.clone());
-        let models = steps::instructed(models, &config, cwd, given)?;
+        let (models, note) = steps::instructed(models, &config, cwd, given)?;
         // The stored texts of a thread may be those of everybody who can write to the database.
         let models = if trusts_all { models } else { models.reread_instructions() };
-        let unconfirmed = match instructions::is_on(&config) {
-            true => {
-                let found = instructions::reader(cwd, &given.trusted)?.found();
-                instructions::note(cwd, &found).map(|note| note.text)
-            }
-            false => None,
-        };
         let agent = steps::with_tools(models, tools, &servers, &config, cwd, given.approves_all)?;
         let settings = steps::settings(&choice, config, cwd, None);
-        let notes = choice.note.into_iter().chain(unconfirmed).collect();
+        let notes = choice.note.into_iter().chain(note.map(|note| note.text)).collect();
         Ok(Self { agent, notes, servers, store, settings, location: Arc::new(location) })
     }
 

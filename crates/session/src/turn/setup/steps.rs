@@ -442,11 +442,8 @@ impl Steps<'_> {
         if !self.writes() || matches!(self.purpose, Purpose::Dream) {
             return Ok(agent);
         }
-        if instructions::is_on(config) {
-            let found = instructions::reader(cwd, &self.given.trusted)?.found();
-            notes.extend(instructions::note(cwd, &found));
-        }
-        let agent = instructed(agent, config, cwd, self.given)?;
+        let (agent, note) = instructed(agent, config, cwd, self.given)?;
+        notes.extend(note);
         Ok(if is_foreign { agent.reread_instructions() } else { agent })
     }
 
@@ -508,11 +505,13 @@ pub(crate) fn instructed(
     config: &Configuration,
     cwd: &Path,
     given: &Given,
-) -> Result<AgentBuilder, SessionError> {
+) -> Result<(AgentBuilder, Option<Note>), SessionError> {
     if !instructions::is_on(config) {
-        return Ok(agent);
+        return Ok((agent, None));
     }
-    Ok(agent.instructions(instructions::reader(cwd, &given.trusted)?))
+    let reader = instructions::reader(cwd, &given.trusted)?;
+    let note = instructions::note(cwd, &reader.found());
+    Ok((agent.instructions(reader), note))
 }
 
 /// Begins an agent with its models and its settings.
