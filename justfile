@@ -23,6 +23,10 @@ book:
 peers *args:
     python3 crates/superstep/benches/peers/run.py {{args}}
 
+# The loop of mini-swe-agent beside the original, which it installs from PyPI, with the same scripted answers.
+mini-swe-agent steps="200" rounds="5":
+    python3 crates/superstep/benches/mini_swe_agent.py target/mini-swe-agent {{steps}} {{rounds}}
+
 # Draws the pictures in `docs/plots` from the results that `just peers` stored.
 plots:
     python3 crates/superstep/benches/peers/plots.py

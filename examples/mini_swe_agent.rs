@@ -17,10 +17,10 @@ use tokio::process::Command;
 const PROMPT: &str = "Solve the task with one command in a block ```bash at a time. At last print DONE and, in further lines, the result.";
 
 #[derive(State, Clone, Debug, Default)]
-struct Task {
+pub(crate) struct Task {
     #[channel(append)]
-    messages: Log<Message>,
-    result: Option<String>,
+    pub(crate) messages: Log<Message>,
+    pub(crate) result: Option<String>,
 }
 
 #[derive(Route, Clone, Copy)]
@@ -54,10 +54,10 @@ async fn execute(folder: PathBuf, task: Task, cx: Cx) -> Result<TaskUpdate, Node
     Ok(Task::update().messages([observed]).result(done.map(str::to_owned)))
 }
 
-fn graph(model: impl ChatModel + 'static, folder: PathBuf) -> Result<CompiledGraph<Task>, Box<dyn Error>> {
+pub(crate) fn graph(model: Arc<dyn ChatModel>, at: PathBuf) -> Result<CompiledGraph<Task>, Box<dyn Error>> {
     let mut graph = StateGraph::<Task>::new("mini");
-    let query = graph.add_node_with("query", Arc::new(model) as Arc<dyn ChatModel>, query);
-    let execute = graph.add_node_with("execute", folder, execute);
+    let query = graph.add_node_with("query", model, query);
+    let execute = graph.add_node_with("execute", at, execute);
     graph.add_edge(START, query);
     graph.add_edge(query, execute);
     let next = |task: &Task| if task.result.is_some() { Next::End } else { Next::Query };
@@ -79,7 +79,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("notes.txt"), "one\ntwo\n")?;
     let store = SqliteCheckpointer::open(folder.path().join("threads.db"))?;
-    let graph = graph(model, folder.path().to_owned())?.with_checkpointer(store);
+    let graph = graph(Arc::new(model), folder.path().to_owned())?.with_checkpointer(store);
 
     let thread = graph.thread("count");
     let task = [Message::system(PROMPT), Message::user("How many lines has notes.txt?")];
