@@ -2,14 +2,16 @@
 //!
 //! Shows: pins, and a summary on request.
 //!
-//! `cargo run -p superstep --example compaction_probe`
+//! `cargo run -p superstep --features openai --example compaction_probe`
 //!
 //! Each line of stdin is a round, such as `{"say": [{"text": "Never push.", "pin": "rule", "id": "push"}, {"text": "Hello."}]}`:
 //! messages of the user, of which some are pinned, and then a requested summary; `user_messages` of the
 //! first one is the [share](superstep::agent::config::Keep::user_messages) of the window for the user's messages. Each line of stdout has
-//! the texts of the next request. `tests/it/compaction` lets a kit from PyPI grade them.
+//! the texts of the next request. `tests/it/compaction` lets a kit from PyPI grade them. With `OPENAI_MODEL`, and `OPENAI_BASE_URL` for a
+//! server of one's own, this model writes the summaries.
 
 use std::{
+    env,
     io::{BufRead as _, Write as _},
     sync::{Arc, Mutex},
 };
@@ -22,7 +24,7 @@ use superstep::{
         Agent, AgentState, ReactConfig,
         config::{Pin, PinKind},
     },
-    llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream},
+    llm::{Delta, FinishReason, Request, ResponseStream},
     prelude::*,
 };
 
@@ -40,29 +42,37 @@ struct Said {
     id: String,
 }
 
-/// A model whose summaries have nothing of the conversation, and which keeps the texts of the last request.
-#[derive(Default)]
-struct Forgetful(Mutex<String>);
+/// A model that stores the texts of the last request.
+struct Probe {
+    last: Mutex<String>,
+    /// The model that writes the summaries. Without it they have nothing of the conversation.
+    summarizer: Option<OpenAiModel>,
+}
 
-impl ChatModel for Forgetful {
+impl ChatModel for Probe {
     fn name(&self) -> &str {
-        "forgetful"
+        "probe"
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {
         let texts: Vec<_> = request.messages.iter().map(|message| message.content.as_str()).collect();
         let is_summary = texts.last().is_some_and(|text| text.contains("<conversation>"));
-        if !is_summary && let Ok(mut last) = self.0.lock() {
+        if !is_summary && let Ok(mut last) = self.last.lock() {
             *last = texts.join("\n\n");
         }
-        let text = if is_summary { "The user and the assistant talked." } else { "Noted." };
+        let text = match &self.summarizer {
+            Some(model) if is_summary => return model.stream(request),
+            None if is_summary => "The user and the assistant talked.",
+            _ => "Noted.",
+        };
         Box::pin(stream::iter([Ok(Delta::Text(text.to_owned())), Ok(Delta::Finish(FinishReason::Stop))]))
     }
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let model = Arc::new(Forgetful::default());
+    let summarizer = env::var("OPENAI_MODEL").ok().map(OpenAiModel::from_env).transpose()?;
+    let model = Arc::new(Probe { last: Mutex::default(), summarizer });
     let mut agent: Option<Agent> = None;
     for line in std::io::stdin().lock().lines() {
         let round: Round = serde_json::from_str(&line?)?;
@@ -90,7 +100,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         thread.run(agent.input("Go on.").compact(true)).await?;
-        let sent = model.0.lock().map_err(|_| "the model panicked")?.clone();
+        let sent = model.last.lock().map_err(|_| "the model panicked")?.clone();
         let mut out = std::io::stdout().lock();
         writeln!(out, "{}", json!({ "text": sent }))?;
         out.flush()?;

@@ -1,15 +1,15 @@
 """Grades what superstep's agent keeps over five compactions, with the kit `compaction-conformance-kit` from PyPI.
 
-usage: superstep.py PROBE SHARE
+usage: superstep.py PROBE SHARE [--no-pins] [--seeds N]
 
 PROBE is the example `compaction_probe`, SHARE the part of the window for the user's messages. Prints a line of JSON for each session:
-the part of the facts of each kind that the last request has, and how many values it has that were replaced. Rules, constraints and
-goals are pinned, as a user would.
+the part of the facts of each kind that the request after each compaction has, and after the last one, and how many replaced values that
+has. Rules, constraints and goals are pinned, as a user would. The sessions are the kit's own one, and those of the seeds 1 to N.
 """
 
+import argparse
 import json
 import subprocess
-import sys
 
 from compaction_kit.compacted import CompactedContext
 from compaction_kit.generated import build_generated_session
@@ -23,9 +23,10 @@ KINDS = {"safety_rule": "rule", "hard_constraint": "rule", "goal_state": "goal"}
 class Superstep:
     name = "superstep"
 
-    def __init__(self, probe, share, canaries):
-        self.share, self.kinds = share, {canary.id: KINDS.get(canary.type.value) for canary in canaries}
-        self.process = subprocess.Popen([probe], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, args, canaries):
+        kinds = KINDS if args.pins else {}
+        self.share, self.kinds = args.share, {canary.id: kinds.get(canary.type.value) for canary in canaries}
+        self.process = subprocess.Popen([args.probe], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def compact(self, turns, round_num=1, budget_chars=None):
         said = []
@@ -40,22 +41,29 @@ class Superstep:
         return CompactedContext(text=text, compactor_name=self.name, round_num=round_num)
 
 
-def graded(name, session, canaries, probe, share):
-    superstep = Superstep(probe, share, canaries)
-    last = run_conformance(session, superstep, rounds=5, canaries=canaries).rounds[-1]
+def graded(name, session, canaries, args):
+    superstep = Superstep(args, canaries)
+    rounds = run_conformance(session, superstep, rounds=5, canaries=canaries).rounds
     superstep.process.stdin.close()
     superstep.process.wait()
-    pinned = [canary for canary in canaries if superstep.kinds[canary.id]]
-    text = last.context.text.lower()
-    stale = sum(token.lower() in text for canary in pinned for token in canary.superseded_tokens)
-    print(json.dumps({"session": name, "kept": last.survival_by_type, "stale": stale, "characters": len(text)}))
+    rules = [canary for canary in canaries if canary.type.value in KINDS]
+    text = rounds[-1].context.text.lower()
+    stale = sum(token.lower() in text for canary in rules for token in canary.superseded_tokens)
+    curve = [one.survival_by_type for one in rounds]
+    graded = {"session": name, "kept": curve[-1], "stale": stale, "characters": len(text), "curve": curve}
+    print(json.dumps(graded), flush=True)
 
 
-def main(probe, share):
-    graded("seeded", build_seeded_session(), seeded_canaries(), probe, float(share))
-    for seed in range(1, 13):
-        session, canaries = build_generated_session(seed)
-        graded(f"generated {seed}", session, canaries, probe, float(share))
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("probe")
+    parser.add_argument("share", type=float)
+    parser.add_argument("--no-pins", dest="pins", action="store_false")
+    parser.add_argument("--seeds", type=int, default=12)
+    args = parser.parse_args()
+    graded("seeded", build_seeded_session(), seeded_canaries(), args)
+    for seed in range(1, args.seeds + 1):
+        graded(f"generated {seed}", *build_generated_session(seed), args)
 
 
-main(*sys.argv[1:])
+main()

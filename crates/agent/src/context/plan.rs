@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     AgentState,
-    config::{ContextLayer, context::share},
+    config::{ContextLayer, context::share, prompts::SUMMARIZE_NOW},
     state::{ContextView, view::Change},
 };
 
@@ -353,7 +353,8 @@ impl Consolidation {
     /// does not follow instructions in it.
     pub(crate) fn request(&self) -> Request {
         let Consolidation { prompt, conversation, .. } = self;
-        Request { messages: vec![Message::system(prompt), Message::user(conversation)], ..Request::default() }
+        let text = format!("{conversation}\n\n{SUMMARIZE_NOW}");
+        Request { messages: vec![Message::system(prompt), Message::user(text)], ..Request::default() }
     }
 
     /// Returns the view with the summary; `None` if it does not gain enough.
