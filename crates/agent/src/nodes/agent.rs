@@ -37,7 +37,7 @@ pub(crate) async fn agent(
     cx: Cx,
 ) -> Result<AgentStateUpdate, NodeError> {
     let has_guidance = !state.stop && state.guidance != Guidance::default();
-    // Boxed, because most threads read it once.
+    // Boxed, because few threads have any, and the future of each node has room for it.
     let guidance = if has_guidance { Box::pin(vouched(&deps, &state, &cx)).await } else { None };
     if let Some(guidance) = &guidance {
         state.guidance = guidance.clone();
