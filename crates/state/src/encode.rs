@@ -224,7 +224,7 @@ impl io::Write for Room {
 }
 
 /// Returns whether a snapshot has at most about `most` bytes as JSON; `None` if it must be encoded to know whether it can be stored.
-/// Reads no more of the state than that.
+/// Reads no more of the state than that, so that a value behind it that cannot be stored is not found.
 pub fn snapshot_fits<S: State>(state: &S, most: usize) -> Option<bool> {
     let mut room = Room(Some(most));
     for (position, channel) in state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked) {

@@ -185,11 +185,10 @@ impl AgentBuilder {
         self
     }
 
-    /// Reads the instructions anew in each turn, in place of those that the thread has stored: for a thread from an untrusted source. A
-    /// turn that another program began reads them anew before its next model call, unless they are the same.
+    /// Reads the instructions anew in each turn, in place of those that the thread has stored: for a thread from an untrusted source.
     #[must_use]
     pub fn reread_instructions(mut self) -> Self {
-        self.deps.vouched = Some(Arc::default());
+        self.deps.rereads_instructions = true;
         self
     }
 

@@ -69,7 +69,7 @@ fn add(
         deps.config = Arc::new(ReactConfig { budget, limit, ..(*deps.config).clone() });
         // The instructions are those of the thread.
         deps.instructions.clone_from(&first.instructions);
-        deps.vouched.clone_from(&first.vouched);
+        deps.rereads_instructions = first.rereads_instructions;
         let group = Group { member: name.as_str().into(), view: handoff.view, ..deps.group };
         deps.group = Group { members: Arc::default(), ..group };
         if let Some(when) = &handoff.back {

@@ -226,7 +226,7 @@ pub(crate) const CONSOLIDATE: &str = "You sum up conversations between a user an
     Copy rules, constraints, preferences, decisions and facts word for word, however old they are, each in a line of its own. \
     Of one that the user changed, keep only the newest form. If the conversation begins with an earlier summary, copy these \
     lines of it. Leave out greetings, repetitions and whole tool results. Write only the summary, as short as these lines allow.";
-/// The end of a summary request. Without it a small model continues the conversation.
+/// The end of a request with [`CONSOLIDATE`]. Without it a small model continues the conversation.
 pub(crate) const SUMMARIZE_NOW: &str = "Write the summary of this conversation now.";
 
 /// The reply at the limit of the preset `harness`, and after a cancellation of `agentscope`.

@@ -12,7 +12,11 @@ use super::{
 };
 use crate::{
     AgentState,
-    config::{ContextLayer, context::share, prompts::SUMMARIZE_NOW},
+    config::{
+        ContextLayer,
+        context::share,
+        prompts::{CONSOLIDATE, SUMMARIZE_NOW},
+    },
     state::{ContextView, view::Change},
 };
 
@@ -353,7 +357,10 @@ impl Consolidation {
     /// does not follow instructions in it.
     pub(crate) fn request(&self) -> Request {
         let Consolidation { prompt, conversation, .. } = self;
-        let text = format!("{conversation}\n\n{SUMMARIZE_NOW}");
+        let mut text = conversation.clone();
+        if prompt == CONSOLIDATE {
+            text = format!("{text}\n\n{SUMMARIZE_NOW}");
+        }
         Request { messages: vec![Message::system(prompt), Message::user(text)], ..Request::default() }
     }
 

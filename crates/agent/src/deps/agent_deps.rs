@@ -16,7 +16,6 @@ use superstep_llm::{
 
 use super::{
     knowledge::Knowledge, models::Models, replay_tools::ReplayTools, sub_agent::SubAgent, transfer::Transfer,
-    vouched::Vouched,
 };
 use crate::{
     AgentState, ReactConfig,
@@ -56,8 +55,8 @@ pub struct AgentDeps {
     pub spill: Option<Arc<dyn Spill>>,
     /// The instructions and skills, if any.
     pub instructions: Option<Arc<dyn Instructions>>,
-    /// The texts that this process has read. If present, others of the thread are read anew: an untrusted thread may have stored any.
-    pub vouched: Option<Arc<Vouched>>,
+    /// Reads them anew, although the thread has read some: an untrusted thread may have stored any.
+    pub rereads_instructions: bool,
     /// The file snapshots, if any.
     pub snapshots: Option<Arc<dyn Snapshots>>,
     /// The hooks before and after model calls and tool calls.
@@ -192,7 +191,7 @@ impl AgentDeps {
             knowledge: Arc::default(),
             spill: None,
             instructions: None,
-            vouched: None,
+            rereads_instructions: false,
             snapshots: None,
             hooks,
             check: None,

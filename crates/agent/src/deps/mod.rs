@@ -12,7 +12,6 @@ pub(crate) mod replay_tools;
 pub(crate) mod sub_agent;
 pub(crate) mod tool_sources;
 pub(crate) mod transfer;
-pub(crate) mod vouched;
 
 pub use self::{
     agent_deps::{AgentDeps, Group, Handoff},
@@ -21,6 +20,5 @@ pub use self::{
     memory::{LongTermMemory, MEMORY_PHRASES, MemoryEntry, MemoryError, MemoryFuture, MemoryTrigger},
     models::Models,
     sub_agent::SubAgent,
-    vouched::Vouched,
 };
 pub use crate::state::handoffs::HandoffView;

@@ -10,7 +10,7 @@ use superstep_llm::{Message, ToolRegistry};
 
 use super::{
     fit_request::{RequestSpace, summary_due},
-    instructions::{add_skills, vouched},
+    instructions::add_skills,
     loops,
     model_turn::{PlannedCall, stop},
     next_call::{NextCall, Plan},
@@ -19,12 +19,8 @@ use super::{
     steering_input::{Steered, steered},
 };
 use crate::{
-    AgentEvent, AgentOutcome, AgentState,
-    config::prompts,
-    context::frame::SystemMessage,
-    deps::AgentDeps,
-    events::emit,
-    state::{AgentStateUpdate, Guidance},
+    AgentEvent, AgentOutcome, AgentState, config::prompts, context::frame::SystemMessage, deps::AgentDeps,
+    events::emit, state::AgentStateUpdate,
 };
 
 /// Calls the model, unless the turn is over: the checks come first, then the call, streamed token by token.
@@ -33,30 +29,20 @@ use crate::{
 /// At a limit that fails the run.
 pub(crate) async fn agent(
     (mut deps, system): (AgentDeps, SystemMessage),
-    mut state: AgentState,
+    state: AgentState,
     cx: Cx,
 ) -> Result<AgentStateUpdate, NodeError> {
-    let has_guidance = !state.stop && state.guidance != Guidance::default();
-    // Boxed, because few threads have any, and the future of each node has room for it.
-    let guidance = if has_guidance { Box::pin(vouched(&deps, &state, &cx)).await } else { None };
-    if let Some(guidance) = &guidance {
-        state.guidance = guidance.clone();
-    }
     // A round that ends the turn leaves the summary that it may need to the next turn.
     let taken = (!state.stop).then(|| state.taken_over(&deps.group.member, deps.group.view)).flatten();
     // Boxed, because a transfer is rare, and the future of each node has room for it.
-    let update = match taken.map(Box::new) {
-        None => own_step(&mut deps, &system, &state, false, &cx).await?,
+    match taken.map(Box::new) {
+        None => own_step(&mut deps, &system, &state, false, &cx).await,
         Some(taken) => {
             let state = Box::new(reduce(&state, [AgentStateUpdate::clone(&taken)])?);
             let update = own_step(&mut deps, &system, &state, true, &cx).await?;
-            taken.then(update)
+            Ok(taken.then(update))
         }
-    };
-    Ok(match guidance {
-        Some(guidance) => update.guidance(guidance),
-        None => update,
-    })
+    }
 }
 
 /// Returns the update of an agent that has the conversation.

@@ -21,7 +21,7 @@ use crate::{
     deps::AgentDeps,
     events::emit,
     repair::steering::is_steered,
-    state::{AddedKind, AddedText, Guidance, GuidanceData},
+    state::{AddedKind, AddedText, Guidance},
 };
 
 /// The name of the records.
@@ -71,15 +71,6 @@ impl News {
             data.added.extend(added);
         })
     }
-
-    /// Notes that this process has read the texts, if it tells them from those of others.
-    fn vouched_by(self, deps: &AgentDeps) -> Self {
-        if let Some(known) = &deps.vouched {
-            let (files, skills) = (self.files.clone(), self.skills.clone().unwrap_or_default());
-            known.add(&GuidanceData { files, skills, added: self.added.clone() });
-        }
-        self
-    }
 }
 
 /// Reads the instructions and skills at the beginning of a turn in a folder, if it names one.
@@ -108,7 +99,7 @@ async fn news_of_turn(
     let none = Guidance::default();
     // The system prompt of a conversation does not change.
     let is_new = *guidance == none && state.messages.iter().all(|message| message.role != Role::Assistant);
-    let begins = is_new || deps.vouched.is_some();
+    let begins = is_new || deps.rereads_instructions;
     let known = if begins { &none } else { guidance };
     let Loaded { files, skills, mut problems, mut unconfirmed } = reader.load().await;
     let mut news = News { begins, ..News::default() };
@@ -175,27 +166,7 @@ async fn news_of_turn(
     }
     news.added = adding.added;
     let is_empty = *guidance == none && news == News { begins: true, ..News::default() };
-    if is_empty { News::default() } else { news.vouched_by(deps) }
-}
-
-/// Reads the instructions and skills anew in an untrusted thread that has stored other texts than this process has read, because another
-/// program began the turn. Returns what the thread knows then, if it differs.
-pub(super) async fn vouched(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Option<Guidance> {
-    let stored = &state.guidance;
-    let mut news = News::default();
-    let known = deps.vouched.as_ref().filter(|known| cx.is_live() && !known.has_all(state));
-    if let Some(known) = known {
-        let mut added: Vec<_> =
-            stored.added.iter().filter(|added| known.has(added, state)).cloned().collect();
-        news = news_of_turn(deps, state, stored, state.cwd.as_deref(), cx).await;
-        added.append(&mut news.added);
-        news.added = added;
-        let others = stored.files.iter().filter(|file| !news.files.contains(file));
-        let problem = "is not read as the thread has stored it, but as it is now, if you have confirmed that";
-        report(others.map(|file| FileProblem { path: file.path.clone(), problem: problem.to_owned() }), cx);
-    }
-    let news = cx.noted(NEWS, news);
-    Some(news.after(stored.clone())).filter(|guidance| guidance != stored)
+    if is_empty { News::default() } else { news }
 }
 
 /// Reads the instructions of the folders that the calls of a round have touched first. Returns what the thread knows then, if it differs.
@@ -228,7 +199,7 @@ pub(super) async fn touched<'a>(
             news.added = adding.added;
         }
     }
-    let news = cx.noted(NEWS, news.vouched_by(deps));
+    let news = cx.noted(NEWS, news);
     (news != News::default()).then(|| news.after(state.guidance.clone()))
 }
 
@@ -350,7 +321,7 @@ mod tests {
 
     use futures::stream;
     use serde_json::json;
-    use superstep_graph::{Answers, MemoryCheckpointer, State as _};
+    use superstep_graph::{MemoryCheckpointer, State as _};
     use superstep_llm::{
         ChatModel, Delta, FinishReason, Request, ResponseStream, ToolCx, ToolFuture, ToolSpec,
         instructions::{InstructionsFuture, SkillError, SkillText},
@@ -359,8 +330,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Agent, AgentBuilder, Approval, ReactConfig,
-        config::{ContextBudget, Keep, PermissionRule, Permit},
+        Agent, AgentBuilder, ReactConfig,
+        config::{ContextBudget, Keep},
     };
 
     /// Files in memory: those of the whole folder, those of folders below, and skills.
@@ -734,46 +705,5 @@ mod tests {
             "{:?}",
             model.last()
         );
-    }
-
-    #[tokio::test]
-    async fn a_resumed_turn_of_an_untrusted_thread_reads_its_instructions_anew() {
-        let (model, store) = (Arc::new(Calls::default()), Arc::new(MemoryCheckpointer::new()));
-        let [theirs, mine] = ["theirs", "mine"].map(|text| {
-            let files = Arc::new(Files::default());
-            *files.all.lock().unwrap() = vec![("/w/AGENTS.md", text.into())];
-            *files.below.lock().unwrap() = vec![("/w/a/AGENTS.md", format!("{text} below"))];
-            files.skills.lock().unwrap().push(if text == "mine" { "release" } else { "obey" });
-            files
-        });
-        let waiting = |files: &Arc<Files>| {
-            let asks = PermissionRule::new("touch", Permit::Ask);
-            builder(&model, &store).permissions([asks]).approve_by_interrupt().instructions(files.clone())
-        };
-        let touch = "touch {\"path\":\"a/b\"}";
-        waiting(&theirs).build().unwrap().thread("t").ask(touch).await.unwrap();
-        assert!(model.last()[0].contains("theirs"), "{:?}", model.last());
-        let rereading = || waiting(&mine).reread_instructions().build().unwrap();
-        let resume = async |agent: &Agent| {
-            let waits = agent.thread("t").resume().await.unwrap();
-            let answers = waits.interrupts.iter().map(|interrupt| (interrupt.id.clone(), Approval::Approve));
-            let answers = answers.fold(Answers::new(), |all, (id, answer)| all.answer(id, answer));
-            agent.thread("t").answers(answers).resume().await.unwrap();
-            let sent = model.last().concat();
-            (
-                sent.contains("theirs"),
-                ["mine\n", "later\n", "mine below", "obey"].map(|text| sent.contains(text)),
-            )
-        };
-        let agent = rereading();
-        assert_eq!(resume(&agent).await, (false, [true, false, true, false]));
-
-        // A turn that this process began has the same system prompt until its end.
-        agent.thread("t").ask(touch).await.unwrap();
-        *mine.all.lock().unwrap() = vec![("/w/AGENTS.md", "later".into())];
-        assert_eq!(resume(&agent).await, (false, [true, false, true, false]));
-        agent.thread("t").ask(touch).await.unwrap();
-        *mine.all.lock().unwrap() = vec![("/w/AGENTS.md", "mine".into())];
-        assert_eq!(resume(&rereading()).await, (false, [true, false, true, false]));
     }
 }

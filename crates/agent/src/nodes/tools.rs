@@ -99,6 +99,7 @@ async fn round<S: HasAgent>(mut deps: AgentDeps, outer: Arc<S>, cx: Cx) -> Resul
     for message in &messages {
         cx.emit_full_message(&message.id, message);
     }
+    let transferred = transferred(&round, &answers, &records);
     let changes = snapshots::after(&round, before).await;
     let end = End::of(&round, &answers);
     let may_wait = matches!(end, End::Open { cancelled: false, is_reply: true, .. });
@@ -106,7 +107,6 @@ async fn round<S: HasAgent>(mut deps: AgentDeps, outer: Arc<S>, cx: Cx) -> Resul
     let executed = answers.iter().filter(|answer| answer.done.executed).map(|answer| answer.name.clone());
     let permitted: Vec<_> = answers.iter().filter_map(|answer| answer.done.rule.clone()).collect();
     let results = answers.iter().map(|answer| answer.done.compared());
-    let transferred = transferred(&round, &answers, &records);
     let mut update = AgentState::update()
         .current_step(state.current_step + u32::from(state.answer.refused.is_none()))
         .tools_used(executed.collect::<Vec<_>>())

@@ -99,7 +99,9 @@ pub(super) fn layout(
         used += rows(line);
         used <= space
     };
-    let shown = above.iter().rev().take_while(fits).count();
+    // A question stays in sight, although a terminal that becomes narrower may then leave a row of it in the history.
+    let least = usize::from(!view.asked.is_empty() && draft.len() + below.len() < space);
+    let shown = above.iter().rev().take_while(fits).count().max(least);
     above.drain(..above.len() - shown);
     let is_first = above.is_empty() && cursor.0 == first;
     if !is_first {

@@ -82,7 +82,7 @@ impl<W: Write> Screen<W> {
     /// Clears the live part after the terminal has got another size, and may have wrapped its rows anew.
     pub(super) fn resized(&mut self, width: usize) -> io::Result<()> {
         queue!(self.out, MoveToColumn(0))?;
-        self.up(self.column / width.max(1))?;
+        self.up(self.column.checked_div(width).unwrap_or(0))?;
         self.clear_below()?;
         (self.rows, self.column) = (0, 0);
         self.out.flush()
