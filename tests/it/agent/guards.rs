@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 use serde_json::json;
 use superstep::{
     Checkpointer, END, Event, MemoryCheckpointer, START, State, StateGraph, StreamMode,
@@ -20,7 +20,7 @@ use superstep::{
         guards::{Guard, GuardAt, Guards, OnSecret, Verdict, View},
         hooks::Hooks,
     },
-    llm::{Message, Request, Role, ToolRegistry},
+    llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, ToolRegistry},
 };
 use superstep_testing::{
     script::{Answer, Script, http},
@@ -186,25 +186,36 @@ fn a_rewritten_input_is_what_the_model_answers() {
     });
 }
 
+/// A model whose provider wants its thoughts back.
+struct Thinks;
+
+impl ChatModel for Thinks {
+    fn name(&self) -> &str {
+        "thinks"
+    }
+
+    fn stream(&self, _: Request) -> ResponseStream<'_> {
+        let (wire, server, model) = ("chat".to_owned(), "http://127.0.0.1".to_owned(), "thinks".to_owned());
+        let thought = json!({ "opaque": "{\"thinking\":\"the code is 1234\"}" });
+        let deltas = [
+            Delta::Origin { wire, server, model, prefix: String::new() },
+            Delta::Item { index: 0, item: serde_json::from_value(thought).unwrap() },
+            Delta::Text("the code is 1234".to_owned()),
+            Delta::Finish(FinishReason::Stop),
+        ];
+        stream::iter(deltas).map(Ok).boxed()
+    }
+}
+
 #[test]
 fn a_rewritten_answer_has_nothing_of_the_provider_for_its_old_text() {
     paused(async {
         for rewrites in [false, true] {
-            let mut hooks = Hooks::default();
-            hooks.reasoning.post(|_, answer: Message| {
-                let origin = json!({
-                    "wire": "chat", "server": "http://127.0.0.1", "model": "m", "shows": "",
-                    "items": [{ "opaque": "{\"thinking\":\"the code is 1234\"}" }],
-                });
-                let origin = serde_json::from_value(origin).unwrap();
-                ready(Ok(Some(answer.with(|answer| answer.origin = Some(Box::new(origin))))))
-            });
-            let model = says("m", |_| Say::Text("the code is 1234"));
             let guard = Guard::new("codes", GuardAt::Output, move |_| {
                 let text = "the code is secret".to_owned();
                 ready(Ok(if rewrites { Verdict::Rewrite(text) } else { Verdict::Pass }))
             });
-            let (agent, _) = stored(agent(&model, &Kit::default()).hooks(hooks).guard(guard));
+            let (agent, _) = stored(Agent::builder(Thinks).config(preset()).guard(guard));
             agent.thread("t").ask("go").await.unwrap();
             let answer = head(agent.graph()).await.values.messages.last().unwrap().clone();
             assert_eq!((answer.content.ends_with("secret"), answer.origin.is_none()), (rewrites, rewrites));

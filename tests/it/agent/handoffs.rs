@@ -280,10 +280,14 @@ fn a_summary_waits_for_the_next_turn_if_the_round_of_the_transfer_ends_its_own()
         let summary = says("s", |_| Say::Text("The user has an invoice."));
         let own = ReactConfig { system_prompt: "You bill.".into(), ..ReactConfig::default() };
         let billing = billing_agent(&models, &kit).config(own).compaction_model(summary).build().unwrap();
+        let desk = says("desk", |request| match request.messages.last().unwrap().content.as_str() {
+            "hello" => Say::Text(LONG),
+            _ => Say::Calls(&[TO_BILLING, ("send", r#"{"to":"ann"}"#)]),
+        });
         let mut stops = config("You are the desk.");
         stops.approval.stop_on_deny = true;
-        let desk = desk_agent(&models, &kit, to(&billing).view(HandoffView::Summary)).config(stops);
-        let desk = desk.permissions([PermissionRule::new("echo", Permit::Deny)]);
+        let desk = Agent::builder(desk).tools(kit.tools(&["send"])).config(stops);
+        let desk = desk.handoff(to(&billing).view(HandoffView::Summary));
         let agent = desk.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
         agent.thread("t").ask("hello").await.unwrap();
         let ended = agent.thread("t").ask("my invoice").await.unwrap();
