@@ -599,7 +599,7 @@ fn a_graph_of_ones_own_without_the_nodes_of_guards_has_its_reply() {
     paused(async {
         let blocks = |at| Guard::new("g", at, |_| ready(Ok(block("no"))));
         let guards = Guards::new(vec![blocks(GuardAt::Output).hold()]);
-        let model: Arc<dyn superstep::llm::ChatModel> = Arc::new(says("m", |_| Say::Text("hello")));
+        let model: Arc<dyn ChatModel> = Arc::new(says("m", |_| Say::Text("hello")));
         let deps = AgentDeps { guards, ..AgentDeps::new(model, ToolRegistry::new(), preset()) };
         let mut graph = StateGraph::<AgentState>::new("own");
         let nodes = ReactNodes::add(&mut graph, &deps);
