@@ -3,7 +3,7 @@
 //! Start at [`Studio::state`].
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     sync::{Arc, PoisonError},
 };
 
@@ -17,6 +17,7 @@ use superstep_graph::{
     checkpoint::{Commit, TaskRecord},
     erased::JsonSnapshot,
 };
+use tokio::sync::OnceCell;
 
 use super::{
     Studio, diff,
@@ -43,9 +44,17 @@ const MAX_TEXT: usize = 65_536;
 /// The maximum size of an update or an item in the list of tasks, in bytes.
 const MAX_RESULT: usize = 4_096;
 
-/// The state at a checkpoint that is not the head, and so does not change.
+/// The thread, the checkpoint, and the time of the newest one: of a thread that was deleted and begun again it is another.
+type Key = (String, CheckpointId, i64);
+
+/// The state at a checkpoint that is not the head, and so does not change. Requests that come while it is read wait for it.
 pub(super) struct CachedState {
-    key: (String, CheckpointId, i64),
+    key: Key,
+    state: OnceCell<Arc<ShownState>>,
+}
+
+/// The state at a checkpoint, as far as the page shows it.
+pub(super) struct ShownState {
     bytes: usize,
     pub(super) snapshot: JsonSnapshot,
     pub(super) values: Map<String, Value>,
@@ -151,38 +160,42 @@ impl Studio {
     ///
     /// # Errors
     /// 404 for an unknown checkpoint, 409 for a thread of a graph that this server does not have, 500 if it cannot be read.
-    pub(super) async fn state(&self, head: &Head, at: u64) -> Result<Arc<CachedState>, ApiError> {
+    pub(super) async fn state(&self, head: &Head, at: u64) -> Result<Arc<ShownState>, ApiError> {
         let id = CheckpointId(at);
         let newest = head.meta.as_ref().ok_or_else(|| ApiError::not_found("checkpoint", &at.to_string()))?;
-        // Of a thread that was deleted and begun again, the newest checkpoint has another time.
-        let key = (head.id.clone(), id, newest.created_ms);
         // The head of a damaged thread is not the newest checkpoint.
-        let is_head = newest.id == id && head.status != Status::Damaged;
-        if !is_head && let Some(known) = self.cached(&key) {
-            return Ok(known);
+        if newest.id == id && head.status != Status::Damaged {
+            return self.read(head, None).await;
         }
-        let snapshot = self.open(head, (!is_head).then_some(id))?.state().await?;
-        let values = self.shown_of(head, snapshot.state.values()?);
-        let bytes = if is_head { 0 } else { values.iter().map(|(_, value)| preview(value, 0).1).sum() };
-        let state = Arc::new(CachedState { key, bytes, snapshot, values });
-        if !is_head {
-            self.cache(state.clone());
-        }
+        let cached = self.cached((head.id.clone(), id, newest.created_ms));
+        let state = cached.state.get_or_try_init(|| self.read(head, Some(id))).await?.clone();
+        self.make_room();
         Ok(state)
     }
 
-    fn cached(&self, key: &(String, CheckpointId, i64)) -> Option<Arc<CachedState>> {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = states.iter().position(|state| state.key == *key)?;
-        let state = states.remove(found)?;
-        states.push_back(state.clone());
-        Some(state)
+    async fn read(&self, head: &Head, at: Option<CheckpointId>) -> Result<Arc<ShownState>, ApiError> {
+        let snapshot = self.open(head, at)?.state().await?;
+        let values = self.shown_of(head, snapshot.state.values()?);
+        // The head is not cached.
+        let size = |values: &Map<String, Value>| values.iter().map(|(_, value)| preview(value, 0).1).sum();
+        let bytes = at.map_or(0, |_| size(&values));
+        Ok(Arc::new(ShownState { bytes, snapshot, values }))
     }
 
-    fn cache(&self, state: Arc<CachedState>) {
+    fn cached(&self, key: Key) -> Arc<CachedState> {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        states.push_back(state);
-        while states.len() > MAX_STATES || states.iter().map(|state| state.bytes).sum::<usize>() > MAX_BYTES {
+        let known = states.iter().position(|state| state.key == key).and_then(|found| states.remove(found));
+        let state = known.unwrap_or_else(|| Arc::new(CachedState { key, state: OnceCell::new() }));
+        states.push_back(state.clone());
+        state
+    }
+
+    fn make_room(&self) {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = |states: &VecDeque<Arc<CachedState>>| -> usize {
+            states.iter().filter_map(|cached| cached.state.get()).map(|state| state.bytes).sum()
+        };
+        while states.len() > MAX_STATES || bytes(&states) > MAX_BYTES {
             states.pop_front();
         }
     }
