@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use superstep::{
     Checkpointer, MemoryCheckpointer, OnUnfinished, StreamMode,
     agent::{
-        Agent, AgentBuilder, AgentError, AgentEvent, AgentOutcome, AgentState, ReactConfig,
+        Agent, AgentBuilder, AgentError, AgentEvent, AgentOutcome, AgentState, Approval, ReactConfig,
         config::{AtLimit, ContextLayer, Limit, PermissionRule, Permit, ToolMode},
         deps::{Handoff, HandoffView},
         guards::{Guard, GuardAt, Verdict, View},
@@ -26,7 +26,7 @@ use superstep::{
 use super::{
     check,
     crash::STOPS,
-    kit::Kit,
+    kit::{Kit, Person},
     paused, preset,
     scripted_by_request::{Say, Says, says},
     writes::watched,
@@ -270,6 +270,36 @@ fn a_summary_is_made_before_the_first_call() {
         let read = format!("{:?}", models.billing.requests()[0].messages);
         assert!(read.contains("The user has an invoice."), "{read}");
         assert!(agent.graph().topology().find("compact_billing").is_some());
+    });
+}
+
+#[test]
+fn a_summary_waits_for_the_next_turn_if_the_round_of_the_transfer_ends_its_own() {
+    paused(async {
+        let (kit, models) = (Kit::default(), models());
+        let summary = says("s", |_| Say::Text("The user has an invoice."));
+        let own = ReactConfig { system_prompt: "You bill.".into(), ..ReactConfig::default() };
+        let billing = billing_agent(&models, &kit).config(own).compaction_model(summary).build().unwrap();
+        let desk = says("desk", |request| match request.messages.last().unwrap().content.as_str() {
+            "hello" => Say::Text(LONG),
+            _ => Say::Calls(&[TO_BILLING, ("send", r#"{"to":"ann"}"#)]),
+        });
+        let mut stops = config("You are the desk.");
+        stops.approval.stop_on_deny = true;
+        let desk = Agent::builder(desk).tools(kit.tools(&["send"])).config(stops);
+        let desk = desk.handoff(to(&billing).view(HandoffView::Summary));
+        let desk = desk.approver(Person { kit: kit.clone(), decide: |_| Some(Approval::Deny("no".into())) });
+        let agent = desk.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
+        agent.thread("t").ask("hello").await.unwrap();
+        let ended = agent.thread("t").ask("my invoice").await.unwrap();
+        assert_eq!(ended.outcome, AgentOutcome::Denied);
+        assert_eq!(
+            (head(agent.graph()).await.values.active.as_str(), models.billing.requests().len()),
+            ("billing", 0)
+        );
+        agent.thread("t").ask("and now?").await.unwrap();
+        let read = format!("{:?}", models.billing.requests()[0].messages);
+        assert!(read.contains("The user has an invoice."), "{read}");
     });
 }
 
