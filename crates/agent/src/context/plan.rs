@@ -359,7 +359,8 @@ impl Consolidation {
         let Consolidation { prompt, conversation, .. } = self;
         let mut text = conversation.clone();
         if prompt == CONSOLIDATE {
-            text = format!("{text}\n\n{SUMMARIZE_NOW}");
+            text.push_str("\n\n");
+            text.push_str(SUMMARIZE_NOW);
         }
         Request { messages: vec![Message::system(prompt), Message::user(text)], ..Request::default() }
     }

@@ -169,7 +169,7 @@ impl Studio {
         }
         let cached = self.cached((head.id.clone(), id, newest.created_ms));
         let state = cached.state.get_or_try_init(|| self.read(head, Some(id))).await?.clone();
-        self.make_room();
+        make_room(&mut self.states.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(state)
     }
 
@@ -187,17 +187,19 @@ impl Studio {
         let known = states.iter().position(|state| state.key == key).and_then(|found| states.remove(found));
         let state = known.unwrap_or_else(|| Arc::new(CachedState { key, state: OnceCell::new() }));
         states.push_back(state.clone());
+        // Before it is read: one that cannot be read, or whose client is gone, stays as well.
+        make_room(&mut states);
         state
     }
+}
 
-    fn make_room(&self) {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = |states: &VecDeque<Arc<CachedState>>| -> usize {
-            states.iter().filter_map(|cached| cached.state.get()).map(|state| state.bytes).sum()
-        };
-        while states.len() > MAX_STATES || bytes(&states) > MAX_BYTES {
-            states.pop_front();
-        }
+/// Removes the states that were not used for the longest time, as far as there are too many.
+fn make_room(states: &mut VecDeque<Arc<CachedState>>) {
+    let bytes = |states: &VecDeque<Arc<CachedState>>| -> usize {
+        states.iter().filter_map(|cached| cached.state.get()).map(|state| state.bytes).sum()
+    };
+    while states.len() > MAX_STATES || bytes(states) > MAX_BYTES {
+        states.pop_front();
     }
 }
 
