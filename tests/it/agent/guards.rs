@@ -11,12 +11,12 @@ use std::{
 use futures::{StreamExt, stream};
 use serde_json::json;
 use superstep::{
-    Checkpointer, END, Event, MemoryCheckpointer, START, State, StateGraph, StreamMode,
+    Checkpointer, Event, MemoryCheckpointer, State, StateGraph, StreamMode,
     agent::{
         Agent, AgentBuilder, AgentError, AgentEvent, AgentOutcome, AgentState, ReactConfig,
         config::{Finish, LengthPolicy, OutputMode},
         deps::{AgentDeps, MemoryTrigger},
-        graph::{ReactNodes, should_continue},
+        graph::ReactNodes,
         guards::{Guard, GuardAt, Guards, OnSecret, Verdict, View},
         hooks::Hooks,
     },
@@ -33,6 +33,7 @@ use super::{
     kit::{Kit, Memory, Store},
     paused, preset,
     scripted_by_request::{Say, Says, says},
+    usual_edges,
     writes::watched,
 };
 use crate::support::head;
@@ -603,12 +604,7 @@ fn a_graph_of_ones_own_without_the_nodes_of_guards_has_its_reply() {
         let deps = AgentDeps { guards, ..AgentDeps::new(model, ToolRegistry::new(), preset()) };
         let mut graph = StateGraph::<AgentState>::new("own");
         let nodes = ReactNodes::add(&mut graph, &deps);
-        graph.add_edge(START, nodes.init_state);
-        graph.add_edge(nodes.init_state, nodes.memory_trigger);
-        graph.add_edge(nodes.memory_trigger, nodes.agent);
-        graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
-        graph.add_edge(nodes.tools, nodes.agent);
-        graph.add_edge(nodes.finalize, END);
+        usual_edges(&mut graph, nodes);
         let graph = graph.compile().unwrap().with_checkpointer(Arc::new(MemoryCheckpointer::new()));
         let agent = Agent::of(graph, &preset());
         let (texts, _, state) = streamed(&agent, "go").await;

@@ -85,9 +85,12 @@ use kit::{Decide, Kit, Memory, Person, Store};
 use serde_json::Value;
 use show::Told;
 use superstep::{
-    Event, MemoryCheckpointer, RunOptions, State, Status, StreamMode,
+    END, Event, MemoryCheckpointer, RunOptions, START, State, StateGraph, Status, StreamMode,
     agent::{
-        Agent, AgentBuilder, AgentOutcome, AgentState, ReactConfig, deps::MemoryTrigger, hooks::Hooks,
+        Agent, AgentBuilder, AgentOutcome, AgentState, HasAgent, ReactConfig,
+        deps::MemoryTrigger,
+        graph::{ReactNodes, should_continue},
+        hooks::Hooks,
         state::AgentStateUpdate,
     },
     clock::TokioClock,
@@ -109,6 +112,16 @@ use tokio::{runtime, time::Instant};
 pub(crate) fn preset() -> ReactConfig {
     let preset = ReactConfig::graph(5);
     ReactConfig { retry: ModelRetry { jitter: Jitter::None, ..preset.retry }, ..preset }
+}
+
+/// Connects the nodes of an agent as its own graph does.
+fn usual_edges<S: HasAgent>(graph: &mut StateGraph<S>, nodes: ReactNodes) {
+    graph.add_edge(START, nodes.init_state);
+    graph.add_edge(nodes.init_state, nodes.memory_trigger);
+    graph.add_edge(nodes.memory_trigger, nodes.agent);
+    graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
+    graph.add_edge(nodes.tools, nodes.agent);
+    graph.add_edge(nodes.finalize, END);
 }
 
 /// A script, and everything else that makes up a scenario.

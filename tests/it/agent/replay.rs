@@ -22,7 +22,7 @@ use superstep_testing::{
     scripted::ScriptedModel,
 };
 
-use super::{Scenario, check, kit::Kit, paused};
+use super::{Scenario, check, kit::Kit, paused, usual_edges};
 
 /// Creates two calls and a reply.
 fn scenario() -> Scenario {
@@ -195,14 +195,6 @@ fn wired(
 #[test]
 fn other_edges_other_routes_and_another_order_are_reported_at_the_node_before() {
     type Wire = fn(&mut StateGraph<AgentState>, ReactNodes);
-    let usual: Wire = |graph, nodes| {
-        graph.add_edge(START, nodes.init_state);
-        graph.add_edge(nodes.init_state, nodes.memory_trigger);
-        graph.add_edge(nodes.memory_trigger, nodes.agent);
-        graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
-        graph.add_edge(nodes.tools, nodes.agent);
-        graph.add_edge(nodes.finalize, END);
-    };
     let order: Wire = |graph, nodes| {
         graph.add_edge(START, nodes.memory_trigger);
         graph.add_edge(nodes.memory_trigger, nodes.init_state);
@@ -233,7 +225,7 @@ fn other_edges_other_routes_and_another_order_are_reported_at_the_node_before() 
     };
     paused(async {
         let store = recorded().await;
-        wired(&store, usual).thread("t").replay().run().await.unwrap().assert_same();
+        wired(&store, usual_edges).thread("t").replay().run().await.unwrap().assert_same();
         for (wire, node, expected, got) in [
             (order, "__start__", "init_state", "memory_trigger"),
             (route, "agent", "tools", "finalize"),

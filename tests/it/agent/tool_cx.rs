@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
-    END, Event, Log, MemoryCheckpointer, MemoryStore, START, State, StateGraph, Store, StreamMode,
+    Event, Log, MemoryCheckpointer, MemoryStore, State, StateGraph, Store, StreamMode,
     agent::{
         Agent, AgentState, HasAgent, ReactConfig,
         config::{PermissionRule, Permit, ToolMode},
         deps::AgentDeps,
-        graph::{ReactNodes, should_continue},
+        graph::ReactNodes,
     },
     llm::{Tool, ToolCx, ToolError, ToolReply, ToolSpec, tool_fn},
     store::Namespace,
@@ -21,7 +21,7 @@ use superstep_testing::{
 };
 use tokio::time::{Duration, sleep};
 
-use super::{check, paused, show};
+use super::{check, paused, show, usual_edges};
 
 #[derive(State, Clone, Debug, Default)]
 struct Research {
@@ -77,12 +77,7 @@ async fn research(answers: Vec<Answer>, tools: Vec<Arc<dyn Tool>>) -> Research {
         AgentDeps::new(Arc::new(model(answers)) as Arc<dyn superstep::llm::ChatModel>, registry, config);
     let mut graph = StateGraph::<Research>::new("research");
     let nodes = ReactNodes::add(&mut graph, &deps);
-    graph.add_edge(START, nodes.init_state);
-    graph.add_edge(nodes.init_state, nodes.memory_trigger);
-    graph.add_edge(nodes.memory_trigger, nodes.agent);
-    graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
-    graph.add_edge(nodes.tools, nodes.agent);
-    graph.add_edge(nodes.finalize, END);
+    usual_edges(&mut graph, nodes);
     let graph = graph.compile().unwrap();
     let input = Research::agent_update(AgentState::update().messages([superstep::llm::Message::user("go")]));
     let state = graph.run(input).await.unwrap().state;
