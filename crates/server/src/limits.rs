@@ -15,6 +15,8 @@ pub struct Limits {
     pub body: usize,
     /// The maximum number of runs that wait on a thread; 1,000 by default.
     pub queue: usize,
+    /// The maximum number of crons of a user, or of a server without users; 1,000 by default.
+    pub crons: usize,
     /// The maximum size of the events of a run, and of those of a thread, in memory, in bytes; 16 MiB by default. Older ones are
     /// dropped.
     pub log: usize,
@@ -41,6 +43,7 @@ impl Default for Limits {
         Self {
             body: 16 << 20,
             queue: 1_000,
+            crons: 1_000,
             log: 16 << 20,
             retained: 256 << 20,
             connections: 10_000,

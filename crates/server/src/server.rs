@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     fmt,
     future::pending,
     sync::Arc,
@@ -76,6 +77,8 @@ pub struct Server {
     read_only: bool,
     hidden: BTreeMap<String, BTreeSet<String>>,
     actions: BTreeMap<String, Arc<dyn ThreadActions>>,
+    #[cfg(feature = "crons")]
+    crons: bool,
     #[cfg(feature = "webhooks")]
     private_webhooks: bool,
 }
@@ -95,6 +98,8 @@ impl Default for Server {
             read_only: false,
             hidden: BTreeMap::new(),
             actions: BTreeMap::new(),
+            #[cfg(feature = "crons")]
+            crons: false,
             #[cfg(feature = "webhooks")]
             private_webhooks: false,
         }
@@ -128,6 +133,13 @@ impl Server {
     pub fn thread_actions(mut self, graph: impl Into<String>, actions: impl ThreadActions + 'static) -> Self {
         self.actions.insert(graph.into(), Arc::new(actions));
         self
+    }
+
+    /// Lets clients create crons, runs that begin at recurring times. They are stored with the [`rows`](Self::rows), which should
+    /// survive a restart; the latest time without a server begins a run at the next start.
+    #[cfg(feature = "crons")]
+    pub fn crons(self) -> Self {
+        Self { crons: true, ..self }
     }
 
     /// Allows webhooks to addresses of this machine and of private networks. Who may run a graph can then send requests to them.
@@ -254,12 +266,20 @@ impl Server {
                 stop.await;
                 hub.stop().await;
             };
-            serve(listener, routes, &hub.limits, stopped).await;
+            tokio::select! {
+                () = serve(listener, routes, &hub.limits, stopped) => {}
+                never = begin_crons(&hub) => match never {},
+            }
             drop(alone);
         })
     }
 
     async fn open(self) -> Result<(Arc<Hub>, Router), ServerError> {
+        #[cfg(feature = "crons")]
+        let crons = match self.crons {
+            true => Some(crate::rows::cron::Crons::open(self.rows.clone()).await?),
+            false => None,
+        };
         #[cfg(feature = "webhooks")]
         let webhooks = crate::runs::webhook::Webhooks::new(self.private_webhooks);
         let Self {
@@ -313,6 +333,10 @@ impl Server {
         .await?;
         (hub.defaults, hub.options, hub.admit, hub.read_only) = (defaults, options, admit, read_only);
         (hub.shown, hub.actions) = (shown, actions);
+        #[cfg(feature = "crons")]
+        {
+            hub.crons = crons;
+        }
         let hub = Arc::new(hub);
         if !read_only {
             hub.recover().await?;
@@ -322,6 +346,16 @@ impl Server {
         let counted = middleware::from_fn_with_state(hub.clone(), api::metrics::count);
         Ok((hub, door.before(routes).layer(counted)))
     }
+}
+
+/// Begins the runs of crons, unless the server only reads.
+async fn begin_crons(hub: &Arc<Hub>) -> Infallible {
+    #[cfg(feature = "crons")]
+    if !hub.read_only {
+        return api::crons::clock::run(hub).await;
+    }
+    let _ = hub;
+    pending().await
 }
 
 impl fmt::Debug for Server {

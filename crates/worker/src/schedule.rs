@@ -45,7 +45,7 @@ pub struct Schedule {
     pub(crate) input: Value,
 }
 
-/// A schedule without its job.
+/// A schedule without its job: recurring times of a time zone.
 #[derive(Clone, Debug)]
 #[must_use = "a schedule needs a job: see `run`"]
 pub struct Times {
@@ -97,8 +97,7 @@ impl Schedule {
 
     /// Returns the latest time up to now, with its job.
     pub(crate) fn latest(&self, now_ms: i64) -> Option<(i64, Stored)> {
-        let zoned = self.times.zoned(now_ms)?;
-        let time = self.times.cron.find_previous_occurrence(&zoned, true).ok()?.timestamp();
+        let time = self.times.latest(now_ms)?;
         let text = time.strftime("%Y-%m-%dT%H:%MZ").to_string();
         let id = format!("schedule {} {text}", self.identifier);
         let work = Work::Run { input: self.input.clone() };
@@ -113,8 +112,7 @@ impl Schedule {
 
     /// Returns the next time after now.
     pub(crate) fn next(&self, now_ms: i64) -> Option<i64> {
-        let next = self.times.cron.find_next_occurrence(&self.times.zoned(now_ms)?, false).ok()?;
-        Some(next.timestamp().as_millisecond())
+        self.times.next_ms(now_ms)
     }
 }
 
@@ -187,6 +185,16 @@ fn plain(error: &CronError) -> String {
 }
 
 impl Times {
+    /// Returns the next time after this one, both in UTC milliseconds; `None` if there is none.
+    pub fn next_ms(&self, unix_ms: i64) -> Option<i64> {
+        let next = self.cron.find_next_occurrence(&self.zoned(unix_ms)?, false).ok()?;
+        Some(next.timestamp().as_millisecond())
+    }
+
+    fn latest(&self, unix_ms: i64) -> Option<Timestamp> {
+        Some(self.cron.find_previous_occurrence(&self.zoned(unix_ms)?, true).ok()?.timestamp())
+    }
+
     fn zoned(&self, unix_ms: i64) -> Option<Zoned> {
         Some(Timestamp::from_millisecond(unix_ms).ok()?.to_zoned(self.zone.clone()))
     }

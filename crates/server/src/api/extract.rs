@@ -36,14 +36,17 @@ impl<T: DeserializeOwned, S: HasHub> FromRequest<S> for Body<T> {
         let bytes = arrived(state.hub(), request).await?;
         let json: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
         let mut reader = serde_json::Deserializer::from_slice(json);
-        let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-            let place = error.path().to_string();
-            let reason = error.into_inner();
-            ApiError::invalid(if place == "." { reason.to_string() } else { format!("{place}: {reason}") })
-        })?;
+        let read = serde_path_to_error::deserialize(&mut reader).map_err(invalid_field)?;
         reader.end().map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(Self(read))
     }
+}
+
+/// Names the field of JSON that does not fit.
+pub(super) fn invalid_field(error: serde_path_to_error::Error<serde_json::Error>) -> ApiError {
+    let place = error.path().to_string();
+    let reason = error.into_inner();
+    ApiError::invalid(if place == "." { reason.to_string() } else { format!("{place}: {reason}") })
 }
 
 /// Waits for the body of a request.

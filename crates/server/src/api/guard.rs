@@ -84,6 +84,11 @@ fn check(hub: &Hub, user: &User, path: &str, ids: &RawPathParams, request: &Requ
                 hub.threads.get(&live.about.thread).is_none_or(|row| user.owns(row.owner.as_ref()))
             }),
             "assistant" => hub.assistant(id).is_none_or(|row| row.is_visible(user)),
+            #[cfg(feature = "crons")]
+            "cron" => {
+                let row = hub.crons.as_ref().and_then(|crons| crons.rows.get(id));
+                row.is_none_or(|row| user.owns(row.owner.as_ref()))
+            }
             // Names of graphs, checkpoints and subgraphs are in something that is checked, or for everyone.
             _ => true,
         };

@@ -5,6 +5,8 @@
 mod a2a;
 mod agui;
 mod assistants;
+#[cfg(feature = "crons")]
+pub(crate) mod crons;
 pub(crate) mod extract;
 mod guard;
 mod mcp;
@@ -70,7 +72,6 @@ pub(crate) fn routes(hub: Arc<Hub>) -> Router {
         .route("/threads/{thread}/runs", get(runs::list).post(runs::create))
         .route("/threads/{thread}/runs/stream", post(runs::stream))
         .route("/threads/{thread}/runs/wait", post(runs::wait))
-        .route("/threads/{thread}/runs/crons", post(system::no_crons))
         .route("/threads/{thread}/runs/{run}", get(runs::read).delete(runs::delete))
         .route("/threads/{thread}/runs/{run}/join", get(runs::join))
         .route("/threads/{thread}/runs/{run}/stream", get(streams::join))
@@ -81,10 +82,6 @@ pub(crate) fn routes(hub: Arc<Hub>) -> Router {
         .route("/runs/batch", post(runs::batch))
         .route("/runs/cancel", post(runs::cancel_many))
         .route("/runs/{run}/stream", get(streams::join_stateless))
-        .route("/runs/crons", post(system::no_crons))
-        .route("/runs/crons/search", post(system::no_crons))
-        .route("/runs/crons/count", post(system::no_crons))
-        .route("/runs/crons/{cron}", get(system::no_crons).patch(system::no_crons).delete(system::no_crons))
         .route("/store/items", get(store::read).put(store::put).delete(store::delete))
         .route("/store/items/search", post(store::search))
         .route("/store/namespaces", post(store::namespaces))
@@ -92,11 +89,34 @@ pub(crate) fn routes(hub: Arc<Hub>) -> Router {
         .route("/.well-known/agent-card.json", get(a2a::card))
         .route("/a2a/{assistant}", post(a2a::call))
         .route("/mcp", post(mcp::message))
+        .merge(if system::has_crons(&hub) { crons() } else { no_crons() })
         // It guards the routes above.
         .route_layer(middleware::from_fn_with_state(hub.clone(), guard))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .with_state(hub)
+}
+
+#[cfg(feature = "crons")]
+fn crons() -> Router<Arc<Hub>> {
+    Router::new()
+        .route("/threads/{thread}/runs/crons", post(crons::create_on_thread))
+        .route("/runs/crons", post(crons::create))
+        .route("/runs/crons/search", post(crons::search))
+        .route("/runs/crons/count", post(crons::count))
+        .route("/runs/crons/{cron}", get(crons::read).patch(crons::change).delete(crons::delete))
+}
+
+#[cfg(not(feature = "crons"))]
+use no_crons as crons;
+
+fn no_crons() -> Router<Arc<Hub>> {
+    Router::new()
+        .route("/threads/{thread}/runs/crons", post(system::no_crons))
+        .route("/runs/crons", post(system::no_crons))
+        .route("/runs/crons/search", post(system::no_crons))
+        .route("/runs/crons/count", post(system::no_crons))
+        .route("/runs/crons/{cron}", get(system::no_crons).patch(system::no_crons).delete(system::no_crons))
 }
 
 async fn unknown() -> ApiError {

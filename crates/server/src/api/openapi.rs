@@ -8,6 +8,8 @@ use axum::Json;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
+#[cfg(feature = "crons")]
+use super::crons;
 use super::{a2a, assistants, mcp, runs, state, store, threads};
 use crate::runs::request::RunRequest;
 
@@ -22,10 +24,11 @@ enum Answer {
     /// Status 204.
     Done,
     /// An error, as the endpoint is not supported.
+    #[cfg(not(feature = "crons"))]
     Refused,
 }
 
-use Answer::{Done, Events, Json as Object, Refused, Text};
+use Answer::{Done, Events, Json as Object, Text};
 
 pub(super) async fn show() -> Json<&'static Value> {
     static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
@@ -44,6 +47,7 @@ fn document() -> Value {
     document.assistants();
     document.threads();
     document.runs();
+    document.crons();
     document.items();
     let mut schemas = document.schemas.take_definitions(true);
     let text = json!({ "type": "string" });
@@ -188,7 +192,6 @@ impl Document {
                 self.add("post", &format!("{begin}{path}"), &format!("{summary}{of}"), answer)
                     .body::<RunRequest>();
             }
-            self.add("post", &format!("{begin}/crons"), "Creates a cron", Refused);
         }
         self.add(
             "get",
@@ -217,11 +220,6 @@ impl Document {
         self.add("post", "/runs/cancel", "Stops several runs", Done)
             .query(&["action"])
             .body::<runs::CancelMany>();
-        self.add("post", "/runs/crons/search", "Lists crons", Refused);
-        self.add("post", "/runs/crons/count", "Counts crons", Refused);
-        for method in ["get", "patch", "delete"] {
-            self.add(method, "/runs/crons/{cron}", "Reads, changes or deletes a cron", Refused);
-        }
         self.add("post", "/a2a/{assistant}", "Answers a call of A2A 0.3", Object("Called"))
             .body::<a2a::Call>();
         self.add(
@@ -235,6 +233,35 @@ impl Document {
             .body::<mcp::Message>();
         self.add("post", "/agui/{graph}", "Runs a graph by AG-UI 1.0", Events)
             .body::<crate::agui::RunAgentInput>();
+    }
+
+    /// A server may be without crons, and then refuses all of it with 422.
+    #[cfg(feature = "crons")]
+    fn crons(&mut self) {
+        const ONE: &str = "/runs/crons/{cron}";
+        for (path, of) in [("/threads/{thread}/runs/crons", ""), ("/runs/crons", " on threads of their own")]
+        {
+            let summary = format!("Creates a cron, whose runs{of} begin at recurring times");
+            self.add("post", path, &summary, Object("Cron")).body::<crons::NewCron>();
+        }
+        self.add("post", "/runs/crons/search", "Lists crons, the newest first", Object("Crons"))
+            .body::<crons::Search>();
+        self.add("post", "/runs/crons/count", "Counts crons", Object("Number")).body::<crons::Search>();
+        self.add("get", ONE, "Returns a cron", Object("Cron"));
+        self.add("patch", ONE, "Changes a cron", Object("Cron")).body::<crons::Changes>();
+        self.add("delete", ONE, "Deletes a cron", Done);
+    }
+
+    #[cfg(not(feature = "crons"))]
+    fn crons(&mut self) {
+        for path in ["/threads/{thread}/runs/crons", "/runs/crons"] {
+            self.add("post", path, "Creates a cron", Answer::Refused);
+        }
+        self.add("post", "/runs/crons/search", "Lists crons", Answer::Refused);
+        self.add("post", "/runs/crons/count", "Counts crons", Answer::Refused);
+        for method in ["get", "patch", "delete"] {
+            self.add(method, "/runs/crons/{cron}", "Reads, changes or deletes a cron", Answer::Refused);
+        }
     }
 
     fn items(&mut self) {
@@ -266,7 +293,8 @@ impl Document {
             Events => ("200", media("text/event-stream", json!({ "type": "string" }))),
             Text(kind) => ("200", media(kind, json!({ "type": "string" }))),
             Done => ("204", json!({ "description": "It is done" })),
-            Refused => ("422", json!({ "description": "Not supported" })),
+            #[cfg(not(feature = "crons"))]
+            Answer::Refused => ("422", json!({ "description": "Not supported" })),
         };
         let error = json!({ "schema": { "$ref": "#/components/schemas/Error" } });
         let error = json!({ "description": "An error", "content": { "application/json": error } });

@@ -310,7 +310,17 @@ pub(super) async fn begin_stateless(
     request: RunRequest,
 ) -> Result<Arc<LiveRun>, ApiError> {
     let keeps = request.on_completion == Some(OnCompletion::Keep);
-    let mut new = new_run(hub, user, request)?;
+    let new = new_run(hub, user, request)?;
+    queue_stateless(hub, user, new, keeps).await
+}
+
+/// Queues a run on a thread of its own, which is deleted at the end unless the run `keeps` it.
+pub(super) async fn queue_stateless(
+    hub: &Arc<Hub>,
+    user: &User,
+    mut new: NewRun,
+    keeps: bool,
+) -> Result<Arc<LiveRun>, ApiError> {
     new.plan.temporary = !keeps;
     let mut row = new_row(hub, user, ids::new_ordered(), Map::new()).await?;
     row.temporary = !keeps;
@@ -318,9 +328,11 @@ pub(super) async fn begin_stateless(
     hub.create(&row, new).await
 }
 
+/// Reads a request for a run of a user.
+///
 /// # Errors
 /// 422 for an unknown assistant, and for a request that is not valid.
-fn new_run(hub: &Hub, user: &User, request: RunRequest) -> Result<NewRun, ApiError> {
+pub(super) fn new_run(hub: &Hub, user: &User, request: RunRequest) -> Result<NewRun, ApiError> {
     let assistant = hub.assistant(&request.assistant_id).filter(|assistant| assistant.is_visible(user));
     let assistant = assistant.ok_or_else(|| {
         let graphs: Vec<_> = hub.graphs.keys().map(|name| format!("`{name}`")).collect();
@@ -335,7 +347,7 @@ fn new_run(hub: &Hub, user: &User, request: RunRequest) -> Result<NewRun, ApiErr
     let mut plan = request.plan(&**graph, version)?;
     check_webhook(hub, plan.webhook.as_deref())?;
     plan.metadata.extend(user.owner().map(|owner| ("owner".to_owned(), owner.into())));
-    Ok(NewRun { graph: version.graph.clone(), assistant: assistant.id, plan })
+    Ok(NewRun { id: ids::new_ordered(), graph: version.graph.clone(), assistant: assistant.id, plan })
 }
 
 #[cfg(feature = "webhooks")]

@@ -3,6 +3,8 @@
 
 pub(crate) mod assistant;
 pub(crate) mod claim;
+#[cfg(feature = "crons")]
+pub(crate) mod cron;
 pub(crate) mod run;
 pub(crate) mod table;
 pub(crate) mod thread;

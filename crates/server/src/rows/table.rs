@@ -78,6 +78,20 @@ impl<R: Clone + Serialize + DeserializeOwned + Send + Sync> Table<R> {
         range.take_while(|(id, _)| id.starts_with(prefix)).map(|(_, row)| row.clone()).collect()
     }
 
+    /// Returns the number of rows that fit.
+    #[cfg(feature = "crons")]
+    pub(crate) fn count(&self, fits: impl Fn(&R) -> bool) -> usize {
+        self.read().values().filter(|row| fits(row)).count()
+    }
+
+    /// Returns the least value of all rows that have one, with the id of its row.
+    #[cfg(feature = "crons")]
+    pub(crate) fn least<K: Ord>(&self, value: impl Fn(&R) -> Option<K>) -> Option<(K, String)> {
+        let rows = self.read();
+        let (least, id) = rows.iter().filter_map(|(id, row)| Some((value(row)?, id))).min()?;
+        Some((least, id.clone()))
+    }
+
     /// Stores a row.
     ///
     /// # Errors

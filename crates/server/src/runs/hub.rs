@@ -72,6 +72,9 @@ pub(crate) struct Hub {
     /// The actions on threads that concern more than their checkpoints, by graph.
     pub(crate) actions: BTreeMap<String, Arc<dyn ThreadActions>>,
     pub(crate) metrics: Metrics,
+    /// `None` refuses them.
+    #[cfg(feature = "crons")]
+    pub(crate) crons: Option<crate::rows::cron::Crons>,
     #[cfg(feature = "webhooks")]
     pub(crate) webhooks: crate::runs::webhook::Webhooks,
     pub(super) lanes: Mutex<Lanes>,
@@ -136,6 +139,8 @@ impl Hub {
             shown: BTreeMap::new(),
             actions: BTreeMap::new(),
             metrics: Metrics::new(),
+            #[cfg(feature = "crons")]
+            crons: None,
             #[cfg(feature = "webhooks")]
             webhooks,
             lanes: Mutex::default(),

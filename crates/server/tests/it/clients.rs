@@ -56,7 +56,7 @@ async fn run_with(program: PathBuf, script: &str, clients: &Path, arguments: &[&
 }
 
 /// Runs a script against the server at an address, which succeeds.
-async fn run_at(url: &str, program: PathBuf, script: &str, clients: &Path, arguments: &[&str]) {
+pub(crate) async fn run_at(url: &str, program: PathBuf, script: &str, clients: &Path, arguments: &[&str]) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(script);
     let mut command = Command::new(program);
     command

@@ -7,6 +7,8 @@ mod additions;
 mod agui;
 mod assistants;
 mod clients;
+#[cfg(all(unix, feature = "crons"))]
+mod crons;
 mod door;
 mod graphs;
 mod hidden;
@@ -14,6 +16,10 @@ mod hostile;
 mod kills;
 mod many;
 mod mcp;
+#[cfg(all(unix, feature = "crons"))]
+#[allow(dead_code, reason = "the tests of the checkpointer use more of it")]
+#[path = "../../../postgres/tests/it/server.rs"]
+mod postgres;
 mod protocol;
 mod runs;
 mod state;

@@ -403,8 +403,12 @@ impl Hub {
         Ok(())
     }
 
-    /// Deletes a thread with its checkpoints, runs and row.
+    /// Deletes a thread with its checkpoints, runs, crons and row.
     pub(crate) async fn delete_thread(&self, thread: &str) -> Result<(), ApiError> {
+        #[cfg(feature = "crons")]
+        if let Some(crons) = &self.crons {
+            crons.delete_of(thread).await?;
+        }
         self.checkpointer.delete(&ThreadId::from(thread)).await?;
         if let Some(row) = self.threads.get(thread) {
             self.thread_logs.remove(&row.key());

@@ -22,7 +22,7 @@ use crate::{
         lane::{Lane, Lanes, Retained},
         live::{LiveRun, RunEnd},
     },
-    wire::{ids, time},
+    wire::time,
 };
 
 /// The reason of the end of a run whose thread gets another one.
@@ -30,6 +30,7 @@ const REPLACED: &str = "another run of the thread replaced it (multitask_strateg
 
 /// A run to create.
 pub(crate) struct NewRun {
+    pub(crate) id: String,
     pub(crate) assistant: String,
     pub(crate) graph: String,
     pub(crate) plan: Plan,
@@ -56,10 +57,10 @@ impl Hub {
         thread: &ThreadRow,
         new: NewRun,
     ) -> Result<Arc<LiveRun>, ApiError> {
-        let NewRun { assistant, graph, plan } = new;
-        let (id, now_us) = (ids::new_ordered(), time::now_us());
+        let NewRun { id, assistant, graph, plan } = new;
+        let now_us = time::now_us();
         let row = RunRow {
-            id: id.clone(),
+            id,
             thread: thread.id.clone(),
             assistant,
             graph,
