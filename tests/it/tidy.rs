@@ -39,7 +39,7 @@ const ROOMS: [(&str, &[&str]); 22] = [
     ("superstep-acp", &[]),
     ("superstep-worker", &["superstep-graph", "superstep-postgres"]),
     ("superstep-restate", &["superstep-graph", "superstep-checkpoint", "superstep-state"]),
-    ("superstep-server", &["superstep-graph", "superstep-llm"]),
+    ("superstep-server", &["superstep-graph", "superstep-llm", "superstep-worker"]),
     ("superstep-telemetry", &["superstep-llm"]),
     ("superstep-testing", &["superstep-graph", "superstep-llm", "superstep-agent"]),
     (

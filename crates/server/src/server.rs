@@ -368,3 +368,70 @@ impl fmt::Debug for Server {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, feature = "crons"))]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+    use superstep_graph::{Cx, END, START, State, StateGraph};
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::{rows::cron::CronRow, wire::time};
+
+    #[derive(State, Clone, Debug, Default)]
+    struct Count {
+        n: u32,
+    }
+
+    #[tokio::test]
+    async fn a_time_that_comes_begins_a_run_then() {
+        let mut graph = StateGraph::<Count>::new("count");
+        let one = graph.add_node("one", async |_: Count, _: Cx| Count::update().n(1));
+        graph.add_edge(START, one);
+        graph.add_edge(one, END);
+        let server = Server::new().graph("count", graph.compile().unwrap()).crons();
+        let (hub, _) = server.open().await.unwrap();
+        let crons = hub.crons.as_ref().unwrap();
+        let add = async {
+            // Meanwhile the other one waits, as there is no cron.
+            sleep(Duration::from_millis(20)).await;
+            let due_us = time::now_us() + 500_000;
+            let payload = json!({ "assistant_id": "count", "input": {} });
+            let row = CronRow {
+                id: "cron".to_owned(),
+                owner: None,
+                thread: None,
+                assistant: "count".to_owned(),
+                schedule: "@yearly".to_owned(),
+                timezone: None,
+                end_us: None,
+                enabled: true,
+                keeps: true,
+                payload: payload.as_object().unwrap().clone(),
+                created_us: 0,
+                updated_us: 0,
+                next_us: Some(due_us),
+                begins: None,
+                problem: None,
+            };
+            crons.rows.put("cron", row).await.unwrap();
+            crons.changed.notify_one();
+            loop {
+                if let [run] = &hub.runs.list(|_| true)[..] {
+                    assert!(run.created_us >= due_us, "{run:?}");
+                    return;
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let begun = async {
+            tokio::select! {
+                () = add => {}
+                never = begin_crons(&hub) => match never {},
+            }
+        };
+        timeout(Duration::from_secs(30), begun).await.unwrap();
+    }
+}

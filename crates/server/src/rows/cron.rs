@@ -37,7 +37,7 @@ pub(crate) struct CronRow {
     pub(crate) schedule: String,
     /// The time zone of the pattern; `None` is UTC.
     pub(crate) timezone: Option<String>,
-    /// Its last possible time: UTC microseconds, as all times of rows.
+    /// The last possible time: UTC microseconds, as all times of rows.
     pub(crate) end_us: Option<i64>,
     pub(crate) enabled: bool,
     /// `true` if the threads of its runs stay after them.
@@ -46,7 +46,7 @@ pub(crate) struct CronRow {
     pub(crate) payload: Map<String, Value>,
     pub(crate) created_us: i64,
     pub(crate) updated_us: i64,
-    /// Its next time; `None` if there is none.
+    /// The next time; `None` if there is none.
     pub(crate) next_us: Option<i64>,
     /// The id of the run of its last time, until that run is stored.
     pub(crate) begins: Option<String>,
@@ -79,7 +79,7 @@ impl CronRow {
         self.owner.as_ref().map_or_else(User::everyone, User::new)
     }
 
-    /// Returns its first time after this one; `None` if there is none, or if it is not enabled.
+    /// Returns the first time after this one; `None` if there is none, or if it is not enabled.
     ///
     /// # Errors
     /// 422 if its pattern or its time zone is not valid.

@@ -1,6 +1,6 @@
 //! Clients that mean no good, and bodies of any shape.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use reqwest::Method;
@@ -18,7 +18,7 @@ use crate::{
     support::{Reader, TestServer, serve, start},
 };
 
-/// All endpoints that take a body, and those that change something. `T`, `R`, `A` and `K` stand for ids.
+/// All endpoints that take a body, and those that change something. `T`, `R`, `A`, `C` and `K` stand for ids.
 const ENDPOINTS: [(&str, &[&str]); 5] = [
     (
         "GET",
@@ -67,18 +67,21 @@ const ENDPOINTS: [(&str, &[&str]); 5] = [
             "/runs/wait",
             "/runs/batch",
             "/runs/cancel",
+            "/runs/crons",
+            "/runs/crons/search",
+            "/runs/crons/count",
             "/store/items/search",
             "/store/namespaces",
             "/agui/counter",
         ],
     ),
     ("PUT", &["/store/items"]),
-    ("PATCH", &["/assistants/A", "/threads/T"]),
+    ("PATCH", &["/assistants/A", "/threads/T", "/runs/crons/C"]),
     ("DELETE", &["/assistants/A", "/threads/T", "/threads/T/runs/R", "/store/items"]),
 ];
 
 /// The names that bodies have.
-const FIELDS: [&str; 48] = [
+const FIELDS: [&str; 53] = [
     "assistant_id",
     "graph_id",
     "thread_id",
@@ -127,10 +130,15 @@ const FIELDS: [&str; 48] = [
     "key",
     "value",
     "namespace_prefix",
+    "schedule",
+    "timezone",
+    "end_time",
+    "enabled",
+    "on_run_completed",
 ];
 
 /// Texts that mean something somewhere.
-const TEXTS: [&str; 20] = [
+const TEXTS: [&str; 22] = [
     "counter",
     "approve",
     "two",
@@ -146,6 +154,8 @@ const TEXTS: [&str; 20] = [
     "create",
     "sync",
     "exit",
+    "0 9 * * *",
+    "UTC",
     "",
     "\u{0}",
     "\u{1f}",
@@ -182,6 +192,7 @@ fn body(rng: &mut StdRng) -> Value {
         let graph = ["counter", "approve", "two", "chat", "fail", "parent"][rng.random_range(0..6)];
         body["assistant_id"] = graph.into();
         body["graph_id"] = graph.into();
+        body["schedule"] = "@daily".into();
         body["on_disconnect"] = "cancel".into();
         if rng.random_bool(0.5) {
             body["input"] = json!({});
@@ -200,18 +211,24 @@ async fn no_body_is_answered_with_an_error_of_the_server() {
     let seed = std::env::var("SUPERSTEP_SERVER_FUZZ_SEED").map_or(1, |seed| seed.parse().unwrap());
     let requests = std::env::var("SUPERSTEP_SERVER_FUZZ").map_or(1_500, |count| count.parse().unwrap());
     let mut rng = StdRng::seed_from_u64(seed);
+    #[cfg(not(feature = "crons"))]
     let server = start().await;
-    let mut ids = json!({ "T": "nothing", "R": "nothing", "A": "counter", "K": "1" });
+    #[cfg(feature = "crons")]
+    let server = serve(graphs::all(Server::new()).store(MemoryStore::new()).crons()).await;
+    let mut ids = json!({ "T": "nothing", "R": "nothing", "A": "counter", "C": "nothing", "K": "1" });
     for nth in 0..requests {
         if nth % 50 == 0 {
             let thread = server.thread().await;
             let run = json!({ "assistant_id": "approve", "input": { "euros": 1 } });
             let run = server.post(&format!("/threads/{thread}/runs"), run).await;
             (ids["T"], ids["R"]) = (thread.into(), run["run_id"].clone());
+            let cron = json!({ "assistant_id": "counter", "schedule": "@daily" });
+            let cron: Value = server.send(Method::POST, "/runs/crons", cron).await.json().await.unwrap();
+            ids["C"] = cron["cron_id"].as_str().unwrap_or("nothing").into();
         }
         let (method, paths) = ENDPOINTS[[0, 1, 1, 1, 1, 1, 2, 3, 3, 4][rng.random_range(0..10)]];
         let mut path = paths[rng.random_range(0..paths.len())].to_owned();
-        for name in ["T", "R", "A", "K"] {
+        for name in ["T", "R", "A", "C", "K"] {
             let wild =
                 ["%00", "%FF", "..%2F..", "-1", "99999999999999999999", "a%1Fb"][rng.random_range(0..6)];
             let id = if rng.random_bool(0.1) { wild } else { ids[name].as_str().unwrap() };
@@ -288,7 +305,7 @@ async fn more_connections_than_the_limit_wait_for_their_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_stands_still_stops_nobody() {
     let limits = Limits { log: 200_000, drain: Duration::from_millis(300), ..Limits::default() };
-    let items: std::sync::Arc<dyn Store> = std::sync::Arc::new(MemoryStore::new());
+    let items: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let server =
         serve(graphs::all(Server::new()).graph("loud", graphs::loud()).store(items).limits(limits)).await;
     let thread = server.thread().await;
