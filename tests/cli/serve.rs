@@ -196,6 +196,18 @@ async fn threads_in_postgresql_are_served_and_continue_after_a_restart() {
     let (_, state) = served.post(&wait, approved).await;
     assert_eq!(last(&state)["content"], "done", "{state}");
     assert!(place.work().join("a.txt").exists());
+    let cron = json!({ "assistant_id": "agent", "schedule": "@yearly", "input": { "messages": [] } });
+    let (status, cron) = served.post("/runs/crons", cron).await;
+    assert_eq!(
+        (status, served.get("/info").await.1["flags"]["crons"].as_bool()),
+        (200, Some(true)),
+        "{cron}"
+    );
+    assert_eq!(served.stop().await, Some(0));
+
+    let served = Served::start(command()).await;
+    let (_, crons) = served.post("/runs/crons/search", json!({})).await;
+    assert_eq!(crons[0]["cron_id"], cron["cron_id"], "{crons}");
     assert_eq!(served.stop().await, Some(0));
 
     // The rows are no threads of the user, and nothing is in a file.
@@ -219,6 +231,9 @@ async fn a_program_serves_its_graphs_and_their_threads() {
     let (_, state) =
         served.post(&wait, json!({ "assistant_id": "orders", "command": { "resume": true } })).await;
     assert_eq!(state["status"], "paid", "{state}");
+    let (status, refused) =
+        served.post("/runs/crons", json!({ "assistant_id": "orders", "schedule": "@yearly" })).await;
+    assert_eq!((status, &refused["detail"]), (422, &json!("crons are not supported")));
     assert_eq!(served.stop().await, Some(0));
     let shown = place.own(&["threads"]).await.ok().stdout;
     assert!(shown.contains(&thread) && shown.contains("finished"), "{shown}");

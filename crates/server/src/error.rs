@@ -51,7 +51,7 @@ pub enum ServerError {
     /// The token is empty or has characters that a header cannot carry.
     #[error("the token is not a visible ASCII text without spaces; choose another one")]
     InvalidToken,
-    /// The rows of threads, assistants and runs cannot be read.
+    /// The rows of threads, assistants, runs and crons cannot be read.
     #[error("the rows of the server cannot be read or written")]
     Rows {
         /// The cause.

@@ -409,7 +409,7 @@ mod tests {
                 end_us: None,
                 enabled: true,
                 keeps: true,
-                payload: payload.as_object().unwrap().clone(),
+                payload: payload.as_object().unwrap().clone().into(),
                 created_us: 0,
                 updated_us: 0,
                 next_us: Some(due_us),

@@ -19,7 +19,7 @@ use superstep::{
 };
 use superstep_server::{Keys, Limits, Server, User};
 use superstep_session::{
-    config::defaults::Defaults,
+    config::{defaults::Defaults, place::Db},
     error::{ErrorKind, SessionError},
     turn::hosted::Hosted,
 };
@@ -94,6 +94,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, SessionError> {
         .thread_actions(GRAPH, AgentActions { location: hosted.location(), store: hosted.store() })
         .options(hosted.options())
         .admit(hosted.admit_with_answers());
+    let server = with_crons(server, hosted.location().db());
     let served = door.serve(server, &format!("`{GRAPH}` with model {}", hosted.model())).await;
     hosted.close().await;
     served
@@ -118,8 +119,21 @@ pub(crate) async fn own(args: OwnServeArgs, graphs: &GraphSet) -> Result<Exit, S
         .defaults(graphs.options.clone())
         // A thread may have been imported meanwhile.
         .admit(move |thread, _| ready(here.check_job(&thread).map_err(|failure| failure.message)));
+    let server = with_crons(server, location.db());
     let names: Vec<_> = graphs.all().iter().map(|graph| format!("`{}`", graph.name())).collect();
     door.serve(server, &names.join(", ")).await
+}
+
+/// Lets clients create crons on PostgreSQL, where schedules are stored as well.
+#[cfg(feature = "postgres")]
+fn with_crons(server: Server, db: &Db) -> Server {
+    if matches!(db, Db::Server(_)) { server.crons() } else { server }
+}
+
+/// Leaves crons refused, as this build has no schedules.
+#[cfg(not(feature = "postgres"))]
+fn with_crons(server: Server, _: &Db) -> Server {
+    server
 }
 
 /// An address that listens, and who may come in.

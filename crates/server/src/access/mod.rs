@@ -49,7 +49,7 @@ pub trait Authenticate: Send + Sync + 'static {
     fn authenticate<'a>(&'a self, request: &'a Parts) -> BoxFuture<'a, Result<User, Denied>>;
 }
 
-/// A user, who owns threads, their runs, assistants and items. Those of others do not exist for them.
+/// A user, who owns threads, their runs, assistants, crons and items. Those of others do not exist for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The name, which owned data stores; not empty.

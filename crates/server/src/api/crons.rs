@@ -94,10 +94,12 @@ pub(super) async fn create(
 
 pub(super) async fn create_on_thread(
     State(hub): State<Arc<Hub>>,
+    user: User,
     Path(thread): Path<String>,
     Body(new): Body<NewCron>,
 ) -> Result<Json<Value>, ApiError> {
-    let thread = hub.thread_row(&thread)?;
+    let found = hub.threads.get(&thread).filter(|row| user.owns(row.owner.as_ref()));
+    let thread = found.ok_or_else(|| ApiError::not_found("thread", &thread))?;
     add(&hub, thread.owner, Some(thread.id), new).await
 }
 
@@ -109,6 +111,7 @@ async fn add(
 ) -> Result<Json<Value>, ApiError> {
     let crons = crons(hub)?;
     let limit = hub.limits.crons;
+    let _alone = crons.changing.lock().await;
     if crons.rows.count(|row| row.owner == owner) >= limit {
         return Err(ApiError::conflict(format!("there are {limit} crons already; delete one")));
     }
@@ -123,14 +126,15 @@ async fn add(
         end_us: new.end_time.map(|end| end_of(&end, now_us)).transpose()?,
         enabled: new.enabled.unwrap_or(true),
         keeps: new.on_run_completed == Some(OnCompletion::Keep),
-        payload: new.payload,
+        payload: Arc::new(new.payload),
         created_us: now_us,
         updated_us: now_us,
         next_us: None,
         begins: None,
         problem: None,
     };
-    settle(hub, &mut row, now_us)?;
+    row.assistant = check_payload(hub, &row)?;
+    row.next_us = row.next(now_us)?;
     crons.rows.put(&row.id, row.clone()).await?;
     crons.changed.notify_one();
     Ok(Json(row.to_wire()))
@@ -146,8 +150,9 @@ pub(super) async fn search(
     match search.sort_by.as_deref() {
         None | Some("created_at") => order.sort(&mut found, |row| row.created_us),
         Some("updated_at") => order.sort(&mut found, |row| row.updated_us),
-        Some("next_run_date") => order.sort(&mut found, |row| row.next_us),
-        Some("end_time") => order.sort(&mut found, |row| row.end_us),
+        // In an ascending order, those without a time are the last.
+        Some("next_run_date") => order.sort(&mut found, |row| (row.next_us.is_none(), row.next_us)),
+        Some("end_time") => order.sort(&mut found, |row| (row.end_us.is_none(), row.end_us)),
         Some("cron_id") => order.sort(&mut found, |row| row.id.clone()),
         Some("assistant_id") => order.sort(&mut found, |row| row.assistant.clone()),
         Some("thread_id") => order.sort(&mut found, |row| row.thread.clone()),
@@ -182,9 +187,11 @@ pub(super) async fn change(
     Path(id): Path<String>,
     Body(changes): Body<Changes>,
 ) -> Result<Json<Value>, ApiError> {
-    let (mut new, now_us) = (cron(&hub, &id)?, time::now_us());
+    let crons = crons(&hub)?;
+    let _alone = crons.changing.lock().await;
+    let (old, now_us) = (cron(&hub, &id)?, time::now_us());
     let Changes { schedule, timezone, end_time, enabled, on_run_completed, payload } = changes;
-    let moves = schedule.is_some() || timezone.is_some() || end_time.is_some() || enabled.is_some();
+    let mut new = old.clone();
     new.schedule = schedule.unwrap_or(new.schedule);
     new.timezone = timezone.or(new.timezone);
     if let Some(end) = end_time {
@@ -192,18 +199,24 @@ pub(super) async fn change(
     }
     new.enabled = enabled.unwrap_or(new.enabled);
     new.keeps = on_run_completed.map_or(new.keeps, |completed| completed == OnCompletion::Keep);
-    new.payload.extend(payload);
-    new.payload.retain(|_, value| !value.is_null());
-    settle(&hub, &mut new, now_us)?;
+    // Otherwise one that cannot run any more could not be paused.
+    if !payload.is_empty() {
+        let all = Arc::make_mut(&mut new.payload);
+        all.extend(payload);
+        all.retain(|_, value| !value.is_null());
+        new.assistant = check_payload(&hub, &new)?;
+    }
+    new.updated_us = now_us;
+    let times = |row: &CronRow| (row.schedule.clone(), row.timezone.clone(), row.enabled, row.end_us);
+    let moves = times(&new) != times(&old);
+    new.next(now_us)?;
     let change = |row: &mut CronRow| {
         // Its run may have begun meanwhile.
         (new.begins, new.problem) = (row.begins.take(), row.problem.take());
-        if !moves {
-            new.next_us = row.next_us;
-        }
+        // A time that is due begins a run, unless there are other times.
+        new.next_us = if moves { new.next(time::now_us()).unwrap_or_default() } else { row.next_us };
         *row = new;
     };
-    let crons = crons(&hub)?;
     let row = crons.rows.change(&id, change).await?.ok_or_else(|| missing(&id))?;
     crons.changed.notify_one();
     Ok(Json(row.to_wire()))
@@ -217,19 +230,16 @@ pub(super) async fn delete(
     Ok(DONE)
 }
 
-/// Checks a new or changed cron, and sets what depends on the rest of it.
+/// Checks the request for the runs of a cron, and returns the id of its assistant.
 ///
 /// # Errors
-/// 422 for times and for a request for runs that are not valid.
-fn settle(hub: &Hub, row: &mut CronRow, now_us: i64) -> Result<(), ApiError> {
+/// 422 if it is not valid.
+fn check_payload(hub: &Hub, row: &CronRow) -> Result<String, ApiError> {
     let size = serde_json::to_vec(&row.payload).map_or(usize::MAX, |json| json.len());
     if size > MAX_PAYLOAD {
         return Err(ApiError::invalid("the request for the runs is longer than 1 MiB"));
     }
-    row.next_us = row.next(now_us)?;
-    row.assistant = new_run_of(hub, row)?.assistant;
-    row.updated_us = now_us;
-    Ok(())
+    Ok(new_run_of(hub, row)?.assistant)
 }
 
 /// Returns a run of a cron, by the assistant as it is now.
@@ -237,7 +247,7 @@ fn settle(hub: &Hub, row: &mut CronRow, now_us: i64) -> Result<(), ApiError> {
 /// # Errors
 /// 422 if its user has no such assistant, or if the request does not fit the graph.
 fn new_run_of(hub: &Hub, row: &CronRow) -> Result<NewRun, ApiError> {
-    let request = serde_path_to_error::deserialize(Value::Object(row.payload.clone()));
+    let request = serde_path_to_error::deserialize(Value::Object(Map::clone(&row.payload)));
     let mut new = new_run(hub, &row.user(), request.map_err(invalid_field)?)?;
     new.plan.metadata.insert("cron_id".to_owned(), row.id.as_str().into());
     Ok(new)
@@ -279,6 +289,6 @@ fn fits<'s>(hub: &Hub, user: &'s User, search: &'s Search) -> impl Fn(&CronRow) 
             && assistant.as_ref().is_none_or(|id| row.assistant == *id)
             && search.thread_id.as_ref().is_none_or(|id| row.thread.as_ref() == Some(id))
             && search.enabled.is_none_or(|enabled| row.enabled == enabled)
-            && contains(&row.metadata(), &metadata)
+            && row.metadata().map_or(metadata.is_empty(), |all| contains(all, &metadata))
     }
 }

@@ -314,7 +314,7 @@ pub(super) async fn begin_stateless(
     queue_stateless(hub, user, new, keeps).await
 }
 
-/// Queues a run on a thread of its own, which is deleted at the end unless the run `keeps` it.
+/// Queues a run on a thread of its own, of the same id, which is deleted at the end unless the run `keeps` it.
 pub(super) async fn queue_stateless(
     hub: &Arc<Hub>,
     user: &User,
@@ -322,7 +322,7 @@ pub(super) async fn queue_stateless(
     keeps: bool,
 ) -> Result<Arc<LiveRun>, ApiError> {
     new.plan.temporary = !keeps;
-    let mut row = new_row(hub, user, ids::new_ordered(), Map::new()).await?;
+    let mut row = new_row(hub, user, new.id.clone(), Map::new()).await?;
     row.temporary = !keeps;
     hub.threads.put(&row.id, row.clone()).await?;
     hub.create(&row, new).await

@@ -8,18 +8,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use superstep_graph::Store;
 use superstep_worker::{Schedule, ScheduleError};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 use crate::{
     access::User,
     error::{ApiError, ServerError},
-    rows::table::Table,
+    rows::{table::Table, thread::ThreadKey},
     wire::time,
 };
 
 /// The crons of a server.
 pub(crate) struct Crons {
     pub(crate) rows: Table<CronRow>,
+    /// Orders what clients create and change. The clock changes [`next_us`](CronRow::next_us), `begins` and `problem` meanwhile.
+    pub(crate) changing: Mutex<()>,
     /// Wakes what begins their runs, after a change.
     pub(crate) changed: Notify,
 }
@@ -42,8 +44,8 @@ pub(crate) struct CronRow {
     pub(crate) enabled: bool,
     /// `true` if the threads of its runs stay after them.
     pub(crate) keeps: bool,
-    /// The body of the request for each run.
-    pub(crate) payload: Map<String, Value>,
+    /// The body of the request for each run. Searches clone rows, and this may be long.
+    pub(crate) payload: Arc<Map<String, Value>>,
     pub(crate) created_us: i64,
     pub(crate) updated_us: i64,
     /// The next time; `None` if there is none.
@@ -58,7 +60,8 @@ impl Crons {
     /// # Errors
     /// The errors of the rows.
     pub(crate) async fn open(rows: Arc<dyn Store>) -> Result<Self, ServerError> {
-        Ok(Self { rows: Table::open(rows, "crons").await?, changed: Notify::new() })
+        let rows = Table::open(rows, "crons").await?;
+        Ok(Self { rows, changing: Mutex::default(), changed: Notify::new() })
     }
 
     /// Deletes the crons of a thread.
@@ -79,6 +82,16 @@ impl CronRow {
         self.owner.as_ref().map_or_else(User::everyone, User::new)
     }
 
+    /// Returns the thread of its runs; `None` if each run has a thread of its own.
+    pub(crate) fn thread_key(&self) -> Option<ThreadKey> {
+        self.thread.clone().map(|thread| ThreadKey { thread, owner: self.owner.clone() })
+    }
+
+    /// Returns whether its next time has come.
+    pub(crate) fn is_due(&self, now_us: i64) -> bool {
+        self.next_us.is_some_and(|next_us| next_us <= now_us)
+    }
+
     /// Returns the first time after this one; `None` if there is none, or if it is not enabled.
     ///
     /// # Errors
@@ -91,13 +104,13 @@ impl CronRow {
     }
 
     /// Returns the metadata of its runs.
-    pub(crate) fn metadata(&self) -> Map<String, Value> {
-        self.payload.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default()
+    pub(crate) fn metadata(&self) -> Option<&Map<String, Value>> {
+        self.payload.get("metadata").and_then(Value::as_object)
     }
 
     /// Returns its wire form.
     pub(crate) fn to_wire(&self) -> Value {
-        let mut payload = self.payload.clone();
+        let mut payload = Map::clone(&self.payload);
         payload.insert("schedule".to_owned(), self.schedule.as_str().into());
         json!({
             "cron_id": self.id,
@@ -112,7 +125,7 @@ impl CronRow {
             "payload": payload,
             "user_id": self.owner,
             "next_run_date": self.next_us.map(time::text),
-            "metadata": self.metadata(),
+            "metadata": self.metadata().cloned().unwrap_or_default(),
             "enabled": self.enabled,
             "problem": self.problem,
         })

@@ -1,4 +1,4 @@
-//! Data of the server beside the threads of superstep: rows of threads, assistants and runs, in a
+//! Data of the server beside the threads of superstep: rows of threads, assistants, runs and crons, in a
 //! [`Store`](superstep_graph::Store). A store that survives a restart makes the rows survive it.
 
 pub(crate) mod assistant;

@@ -1,12 +1,19 @@
 //! Crons: runs at recurring times, on a server whose rows are in memory, or in a PostgreSQL of the tests.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
+use futures::{FutureExt as _, future::BoxFuture, future::join_all};
 use reqwest::Method;
 use serde_json::{Value, json};
 use superstep_graph::{
     Checkpointer, MemoryCheckpointer, MemoryStore, Store,
-    store::{Namespace, PutOptions, StoreOptions},
+    store::{Answer, Namespace, Operation, PutOptions, StoreError, StoreOptions},
 };
 use superstep_postgres::{PostgresCheckpointer, PostgresOptions, PostgresStore};
 use superstep_server::{Keys, Limits, Role, Server, User};
@@ -111,7 +118,7 @@ async fn a_cron_is_created_found_changed_and_deleted() {
         (json!({ "metadata": { "by": "ada" } }), &on_thread),
         (json!({ "enabled": false }), &off),
         (json!({ "sort_order": "asc", "limit": 1 }), &on_thread),
-        (json!({ "sort_by": "next_run_date", "offset": 1 }), &off),
+        (json!({ "sort_by": "next_run_date", "sort_order": "asc", "offset": 1 }), &off),
     ] {
         assert_eq!(server.post("/runs/crons/search", search.clone()).await, json!([expected]), "{search}");
     }
@@ -234,6 +241,74 @@ async fn the_times_of_a_cron_in_postgresql_begin_runs() {
     times_begin_runs(Storage { threads, rows }).await;
 }
 
+/// A store that fails to put one of the rows of a table.
+struct FailsOnce {
+    rows: Arc<dyn Store>,
+    table: &'static str,
+    /// The number of rows that it puts before; below zero, which wraps, after it.
+    before: AtomicUsize,
+}
+
+impl Store for FailsOnce {
+    fn batch(&self, operations: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+        let is_of = |namespace: &Namespace| namespace.to_string().ends_with(self.table);
+        let puts = operations.iter().any(|operation| match operation {
+            Operation::Put { namespace, .. } => is_of(namespace),
+            _ => false,
+        });
+        if puts && self.before.fetch_sub(1, Relaxed) == 0 {
+            return async { Err(StoreError::Storage { what: "gone".to_owned(), source: None }) }.boxed();
+        }
+        self.rows.batch(operations)
+    }
+
+    fn sweep(&self) -> BoxFuture<'_, Result<usize, StoreError>> {
+        self.rows.sweep()
+    }
+}
+
+#[tokio::test]
+async fn rows_that_cannot_be_written_lose_and_repeat_no_time() {
+    // The row of a cron is put before its run is stored, and after it.
+    let failures = [("crons", 0), ("crons", 1), ("threads", 0), ("runs", 0)].map(async |(table, before)| {
+        let storage = Storage::in_memory();
+        let server = storage.start().await;
+        let body = json!({ "assistant_id": "counter", "schedule": "@yearly", "input": { "n": 1 }, "on_run_completed": "keep" });
+        let cron = id(&server.post("/runs/crons", body).await);
+        server.stop().await;
+        storage.change(&cron, |row| row["next_us"] = 1.into()).await;
+
+        let rows = Arc::new(FailsOnce { rows: storage.rows.clone(), table, before: before.into() });
+        let server = serve(storage.server().rows(rows.clone())).await;
+        let thread = until(&server, Method::POST, "/threads/search", 1).await.remove(0);
+        let runs = format!("/threads/{}/runs", thread["thread_id"].as_str().unwrap());
+        until(&server, Method::GET, &runs, 1).await;
+        let namespace = Namespace::new(["superstep-server", "crons"]).unwrap();
+        let is_settled = async || storage.rows.get(&namespace, &cron).await.unwrap().unwrap().value["begins"].is_null();
+        while !is_settled().await || rows.before.load(Relaxed) < 100 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(server.post("/threads/count", json!({})).await, 1, "{table} {before}");
+        assert_eq!(server.get(&runs).await.as_array().unwrap().len(), 1, "{table} {before}");
+        assert_eq!(server.get(&format!("/runs/crons/{cron}")).await["problem"], Value::Null);
+    });
+    join_all(failures).await;
+}
+
+#[tokio::test]
+async fn a_time_that_comes_after_the_end_of_a_cron_begins_no_run() {
+    let storage = Storage::in_memory();
+    let server = storage.start().await;
+    let body = json!({ "assistant_id": "counter", "schedule": "@hourly", "input": {}, "end_time": "2999-01-01T00:00:00Z" });
+    let cron = id(&server.post("/runs/crons", body).await);
+    server.stop().await;
+    storage.change(&cron, |row| (row["next_us"], row["end_us"]) = (1.into(), 2.into())).await;
+    let server = storage.start().await;
+    let shown = settled(&server, &cron, |shown| shown["next_run_date"].is_null()).await;
+    assert_eq!((&shown["enabled"], &shown["problem"]), (&json!(true), &Value::Null));
+    assert_eq!(server.post("/threads/count", json!({})).await, 0);
+}
+
 #[tokio::test]
 async fn a_time_that_begins_no_run_is_a_problem_of_its_cron() {
     let storage = Storage::in_memory();
@@ -250,8 +325,12 @@ async fn a_time_that_begins_no_run_is_a_problem_of_its_cron() {
     let shown = settled(&server, &id(&cron), |shown| shown["problem"].is_string()).await;
     assert!(shown["problem"].as_str().unwrap().contains(&format!("`{assistant}` not found")), "{shown}");
     assert!(shown["next_run_date"].as_str() >= cron["next_run_date"].as_str(), "{shown}");
-    // Another assistant is a way out.
+    // It can be paused nevertheless, and another assistant is a way out.
     let path = format!("/runs/crons/{}", id(&cron));
+    for enabled in [false, true] {
+        let changed = server.send(Method::PATCH, &path, json!({ "enabled": enabled })).await;
+        assert_eq!(changed.status(), 200);
+    }
     let changed = server.send(Method::PATCH, &path, json!({ "assistant_id": "counter" })).await;
     assert_eq!(changed.status(), 200);
     server.stop().await;
@@ -335,9 +414,11 @@ async fn the_crons_of_another_user_do_not_exist() {
     foreign["assistant_id"] = assistant["assistant_id"].clone();
     assert_eq!(post("bob", "/runs/crons".to_owned(), foreign).await.0, 422);
 
-    // Runs of a cron are those of its owner.
+    // Runs of a cron are those of its owner. One on a thread that another user has now begins none.
     server.stop().await;
     storage.miss(&id(&own)).await;
+    storage.miss(&id(&by_root)).await;
+    storage.change(&id(&by_root), |row| row["owner"] = "bob".into()).await;
     let server = serve(storage.server().authenticate(keys())).await;
     for _ in 0..2_000 {
         if send(&server, "alice", Method::POST, "/threads/count", json!({})).await.1 == 2 {
@@ -349,6 +430,16 @@ async fn the_crons_of_another_user_do_not_exist() {
         let (_, found) = send(&server, key, Method::POST, "/threads/count", json!({})).await;
         assert_eq!(found, expected, "{key}");
     }
+    let path = format!("/runs/crons/{}", id(&by_root));
+    for _ in 0..2_000 {
+        let (_, shown) = send(&server, "bob", Method::GET, &path, Value::Null).await;
+        if let Some(problem) = shown["problem"].as_str() {
+            assert!(problem.starts_with("thread `") && problem.ends_with("` not found"), "{problem}");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("the cron has no problem");
 }
 
 #[tokio::test(flavor = "multi_thread")]

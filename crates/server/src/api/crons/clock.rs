@@ -2,7 +2,7 @@
 //!
 //! Start at [`run`].
 
-use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, future::pending, sync::Arc, time::Duration};
 
 use super::{super::runs::queue_stateless, new_run_of};
 use crate::{
@@ -21,19 +21,9 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Begins the runs of the crons at their times. The latest time without a server begins a run at the start.
 pub(crate) async fn run(hub: &Arc<Hub>) -> Infallible {
     if let Some(crons) = &hub.crons {
-        let mut is_resumed = false;
+        let mut queued = BTreeSet::new();
         while !hub.stopping.is_cancelled() {
-            let begun = async {
-                if !is_resumed {
-                    resume(hub, crons).await?;
-                    is_resumed = true;
-                }
-                begin_due(hub, crons).await
-            };
-            let wait = begun.await.unwrap_or_else(|error| {
-                tracing::warn!(error = error.detail, "the times of crons cannot be stored");
-                PAUSE
-            });
+            let wait = begin_due(hub, crons, &mut queued).await;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = crons.changed.notified() => {}
@@ -44,63 +34,83 @@ pub(crate) async fn run(hub: &Arc<Hub>) -> Infallible {
     pending().await
 }
 
-/// Begins the runs that an earlier process was about to begin when it ended.
-async fn resume(hub: &Arc<Hub>, crons: &Crons) -> Result<(), ApiError> {
-    for row in crons.rows.list(|row| row.begins.is_some()) {
-        let is_stored = |run: &str| hub.runs.count(|row| row.id == run) > 0;
-        if row.begins.as_deref().is_some_and(is_stored) {
-            crons.rows.change(&row.id, |row| row.begins = None).await?;
-        } else {
-            begin(hub, crons, row).await?;
+/// Begins the runs that are due, also those that an earlier process was about to begin, and returns the time until the next one.
+async fn begin_due(hub: &Arc<Hub>, crons: &Crons, queued: &mut BTreeSet<String>) -> Duration {
+    let now_us = time::now_us();
+    let mut is_left = false;
+    for row in crons.rows.list(|row| row.begins.is_some() || row.is_due(now_us)) {
+        if let Err(error) = begin(hub, crons, row, queued).await {
+            // Its row says so, and it is tried again.
+            tracing::warn!(error = error.detail, "a run of a cron cannot begin yet");
+            is_left = true;
         }
     }
+    match is_left {
+        true => PAUSE,
+        false => wait(crons.rows.least(|row| row.next_us).map(|(next_us, _)| next_us), time::now_us()),
+    }
+}
+
+/// Begins a run of a cron, whose row names the run from before it is stored until after it.
+///
+/// `queued` has the runs that this process has begun, and whose rows it could not write since.
+async fn begin(
+    hub: &Arc<Hub>,
+    crons: &Crons,
+    row: CronRow,
+    queued: &mut BTreeSet<String>,
+) -> Result<(), ApiError> {
+    let was_named = row.begins.is_some();
+    let Some(row) = named(crons, row).await? else { return Ok(()) };
+    let Some(run) = row.begins.clone() else { return Ok(()) };
+    let is_stored = |run: &str| hub.runs.count(|row| row.id == run) > 0;
+    let is_begun = queued.contains(&run) || was_named && is_stored(&run);
+    let begun = if is_begun { Ok(()) } else { queue(hub, &row, run.clone()).await };
+    let problem = match begun {
+        Ok(()) => None,
+        Err(error) if error.status.is_server_error() => return Err(error),
+        Err(error) => {
+            tracing::warn!(cron = row.id, error = error.detail, "a time of a cron begins no run");
+            Some(error.detail)
+        }
+    };
+    queued.insert(run.clone());
+    let change = |row: &mut CronRow| {
+        if row.begins.as_ref() == Some(&run) {
+            (row.begins, row.problem) = (None, problem);
+        }
+    };
+    crons.rows.change(&row.id, change).await?;
+    queued.remove(&run);
     Ok(())
 }
 
-/// Begins the runs that are due, and returns the time until the next one.
-async fn begin_due(hub: &Arc<Hub>, crons: &Crons) -> Result<Duration, ApiError> {
-    loop {
-        let now_us = time::now_us();
-        let next = crons.rows.least(|row| row.next_us);
-        let Some((_, id)) = next.as_ref().filter(|(next_us, _)| *next_us <= now_us) else {
-            return Ok(wait(next.map(|(next_us, _)| next_us), now_us));
-        };
-        let change = |row: &mut CronRow| {
-            // It may have been changed meanwhile.
-            if row.next_us.is_some_and(|next_us| next_us <= now_us) {
-                row.begins = Some(ids::new_ordered());
-                row.next_us = row.next(now_us).unwrap_or_default();
-            }
-        };
-        if let Some(row) = crons.rows.change(id, change).await? {
-            begin(hub, crons, row).await?;
+/// Names the run that a cron begins, and its next time, in one write. Returns its row; `None` if it was deleted meanwhile.
+async fn named(crons: &Crons, row: CronRow) -> Result<Option<CronRow>, ApiError> {
+    if row.begins.is_some() {
+        return Ok(Some(row));
+    }
+    let now_us = time::now_us();
+    let next_us = row.next(now_us)?;
+    let change = |now: &mut CronRow| {
+        // A client may have changed it meanwhile.
+        if now.begins.is_none() && now.is_due(now_us) && now.updated_us == row.updated_us {
+            // It stops at its end, also if the server did not run then.
+            now.begins = now.end_us.is_none_or(|end_us| now_us <= end_us).then(ids::new_ordered);
+            now.next_us = next_us;
         }
-    }
-}
-
-/// Begins the run whose id the row has, if it has one.
-async fn begin(hub: &Arc<Hub>, crons: &Crons, row: CronRow) -> Result<(), ApiError> {
-    let Some(run) = row.begins.clone() else { return Ok(()) };
-    let begun = queue(hub, &row, run).await;
-    if begun.is_err() && hub.stopping.is_cancelled() {
-        // The next start begins it.
-        return Ok(());
-    }
-    let problem = begun.err().map(|error| {
-        tracing::warn!(cron = row.id, error = error.detail, "a time of a cron begins no run");
-        error.detail
-    });
-    let change = |row: &mut CronRow| (row.begins, row.problem) = (None, problem);
-    crons.rows.change(&row.id, change).await.map(drop)
+    };
+    crons.rows.change(&row.id, change).await
 }
 
 async fn queue(hub: &Arc<Hub>, row: &CronRow, run: String) -> Result<(), ApiError> {
     let new = NewRun { id: run, ..new_run_of(hub, row)? };
-    match &row.thread {
-        None => queue_stateless(hub, &row.user(), new, row.keeps).await?,
-        Some(thread) => hub.create(&hub.thread_row(thread)?, new).await?,
+    let Some(thread) = row.thread_key() else {
+        return queue_stateless(hub, &row.user(), new, row.keeps).await.map(drop);
     };
-    Ok(())
+    // Another user may have a thread of this name now.
+    let thread = hub.row_of(&thread).ok_or_else(|| ApiError::not_found("thread", &thread.thread))?;
+    hub.create(&thread, new).await.map(drop)
 }
 
 fn wait(next_us: Option<i64>, now_us: i64) -> Duration {
