@@ -290,7 +290,7 @@ async fn wrong_requests_are_refused_with_a_detail() {
     assert_eq!(server.refused(Method::DELETE, "/ok", json!({})).await.0, 405);
 }
 
-/// What the libraries of LangChain send in the place of a message.
+/// The forms in which the libraries of LangChain send a message.
 #[tokio::test]
 async fn a_message_is_also_a_text_a_pair_or_an_object_of_langchain() {
     let server = start().await;
