@@ -108,6 +108,11 @@ impl Projection {
             End::Success => json!({ "type": "success" }),
             End::Cancelled => json!({ "type": "cancelled" }),
             End::Interrupted(asked) => {
+                for Interrupt { question, .. } in &asked {
+                    // The form before 1.0, which clients of both do not show twice.
+                    let value = question.as_str().map_or_else(|| question.to_string(), str::to_owned);
+                    self.push("CUSTOM", json!({ "name": "on_interrupt", "value": value }));
+                }
                 json!({ "type": "interrupt", "interrupts": asked.iter().map(interrupt).collect::<Vec<_>>() })
             }
             End::Failed { code, message } => {

@@ -96,6 +96,12 @@ impl RunAgentInput {
             "metadata": { "agui_run_id": self.run_id },
         });
         let answers = self.resume.unwrap_or_default();
+        // Clients before 1.0 answer by a command for LangGraph.
+        let command = &self.forwarded_props["command"]["resume"];
+        if answers.is_empty() && !command.is_null() {
+            request["command"] = json!({ "resume": command });
+            return Ok(Ok(request));
+        }
         if !open.is_empty() || !answers.is_empty() {
             let resume = match resume(answers, open) {
                 Ok(resume) => resume,

@@ -1,4 +1,10 @@
-//! The endpoints of A2A 0.3: `/.well-known/agent-card.json`, and `/a2a/{assistant}` with the method `message/send`.
+//! The endpoints of A2A 1.0 and 0.3: `/.well-known/agent-card.json`, and `/a2a/{assistant}`.
+//!
+//! | 1.0 | 0.3 |
+//! |---|---|
+//! | `SendMessage` | `message/send` |
+//! | `GetTask` | `tasks/get` |
+//! | `CancelTask` | `tasks/cancel` |
 //!
 //! A context is a thread, and a task is a run that has ended or waits for an answer.
 //!
@@ -12,19 +18,23 @@ use axum::{
     http::{HeaderMap, header},
 };
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use super::{
     assistants::assistant,
     extract::{Body, Query},
     rpc::{Failure, reply},
-    runs::begin,
+    runs::{begin, result_of},
 };
 use crate::{
     access::User,
     error::ApiError,
-    runs::{hub::Hub, request::RunRequest},
+    rows::run::{RunRow, RunStatus, Stop},
+    runs::{
+        hub::{Hub, lanes::Cancelled},
+        request::RunRequest,
+    },
     wire::{ids, time},
 };
 
@@ -57,11 +67,15 @@ struct Message {
 
 #[derive(Deserialize)]
 struct Part {
-    kind: String,
     #[serde(default)]
-    text: String,
+    text: Option<String>,
     #[serde(default)]
-    data: Value,
+    data: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    id: String,
 }
 
 /// Returns the card of an assistant; of the only graph, if none is named.
@@ -74,8 +88,22 @@ pub(super) async fn card(
     let only = || hub.graphs.keys().next().filter(|_| hub.graphs.len() == 1).map(String::as_str);
     let id = query.get("assistant_id").or_else(only);
     let id = id.ok_or_else(|| ApiError::invalid("assistant_id: this server has several graphs, name one"))?;
-    let row = assistant(&hub, id)?;
-    if !row.is_visible(&user) {
+    describe(&hub, &user, id, &headers).map(Json)
+}
+
+/// Returns the card of an assistant, where clients that know the address of its calls look for it.
+pub(super) async fn card_of(
+    State(hub): State<Arc<Hub>>,
+    Path(assistant): Path<String>,
+    user: User,
+    headers: HeaderMap,
+) -> Result<Json<Value>, ApiError> {
+    describe(&hub, &user, &assistant, &headers).map(Json)
+}
+
+fn describe(hub: &Hub, user: &User, id: &str, headers: &HeaderMap) -> Result<Value, ApiError> {
+    let row = assistant(hub, id)?;
+    if !row.is_visible(user) {
         return Err(ApiError::not_found("assistant", id));
     }
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -85,23 +113,31 @@ pub(super) async fn card(
     let description = version.description.clone().unwrap_or_else(|| format!("The graph `{}`", version.graph));
     let skill =
         json!({ "id": version.graph, "name": version.name, "description": description, "tags": ["graph"] });
-    Ok(Json(json!({
+    let url = format!("{scheme}://{host}/a2a/{}", row.id);
+    let interface =
+        |version: &str| json!({ "url": url, "protocolBinding": "JSONRPC", "protocolVersion": version });
+    Ok(json!({
         "protocolVersion": "0.3.0",
+        "supportedInterfaces": [interface("1.0"), interface("0.3")],
         "name": version.name,
         "description": description,
-        "url": format!("{scheme}://{host}/a2a/{}", row.id),
+        "url": url,
         "preferredTransport": "JSONRPC",
         "version": env!("CARGO_PKG_VERSION"),
         "capabilities": { "streaming": false, "pushNotifications": false },
         "defaultInputModes": ["text/plain", "application/json"],
         "defaultOutputModes": ["text/plain", "application/json"],
         "skills": [skill],
-        "securitySchemes": { "key": { "type": "apiKey", "in": "header", "name": "x-api-key" } },
+        "securitySchemes": { "key": {
+            "type": "apiKey", "in": "header", "name": "x-api-key",
+            "apiKeySecurityScheme": { "location": "header", "name": "x-api-key" },
+        } },
         "security": [{ "key": [] }],
-    })))
+        "securityRequirements": [{ "schemes": { "key": { "list": [] } } }],
+    }))
 }
 
-/// Answers a call, when its run has ended.
+/// Answers a call; a message, when its run has ended.
 pub(super) async fn call(
     State(hub): State<Arc<Hub>>,
     Path(assistant): Path<String>,
@@ -110,23 +146,31 @@ pub(super) async fn call(
 ) -> Json<Value> {
     let Call { id, method, params } = call;
     let answered = match &*method {
-        "message/send" => send(&hub, &user, assistant, params).await,
+        "message/send" | "SendMessage" => send(&hub, &user, assistant, params).await,
+        "tasks/get" | "GetTask" => read(&hub, &user, params).await,
+        "tasks/cancel" | "CancelTask" => cancel(&hub, &user, params).await,
         _ => Err(Failure::unknown_method(&method)),
     };
+    let answered = answered.map(|task| match &*method {
+        "SendMessage" => json!({ "task": renamed(task) }),
+        "GetTask" | "CancelTask" => renamed(task),
+        _ => task,
+    });
     Json(reply(&id, answered))
 }
 
 async fn send(hub: &Arc<Hub>, user: &User, assistant: String, params: Value) -> Result<Value, Failure> {
-    let Send { message } =
-        serde_json::from_value(params).map_err(|error| Failure::invalid(error.to_string()))?;
+    let Send { message } = arguments(params)?;
     let Message { message_id, context_id, task_id, parts } = message;
-    let context = context_id.unwrap_or_else(ids::new_ordered);
+    // Clients of 1.0 may send empty ids.
+    let given = |id: Option<String>| id.filter(|id| !id.is_empty());
+    let (context, task_id) = (given(context_id).unwrap_or_else(ids::new_ordered), given(task_id));
     let (mut texts, mut data) = (Vec::new(), None);
     for part in parts {
-        match &*part.kind {
-            "text" => texts.push(part.text),
-            "data" => data = Some(part.data),
-            kind => return Err(Failure::invalid(format!("parts of the kind `{kind}` are not supported"))),
+        match part {
+            Part { text: Some(text), .. } => texts.push(text),
+            Part { data: Some(given), .. } => data = Some(with_integers(given)),
+            Part { .. } => return Err(Failure::invalid("only parts with `text` or `data` are supported")),
         }
     }
     let text = texts.join("\n");
@@ -137,34 +181,113 @@ async fn send(hub: &Arc<Hub>, user: &User, assistant: String, params: Value) -> 
         let words = json!([{ "role": "user", "content": text, "id": message_id }]);
         request["input"] = data.unwrap_or_else(|| json!({ "messages": words }));
     }
-    let request: RunRequest =
-        serde_json::from_value(request).map_err(|error| Failure::invalid(error.to_string()))?;
+    let request: RunRequest = arguments(request)?;
     let live = begin(hub, user, &context, request).await?;
     let end = live.ended().await;
     let id = task_id.unwrap_or_else(|| live.about.run.clone());
-    Ok(task(&id, &context, hub.result(&live, &end)))
+    Ok(ended(&id, &context, hub.result(&live, &end)))
+}
+
+/// Returns a task. One that has ended has the values that its thread has now.
+async fn read(hub: &Hub, user: &User, params: Value) -> Result<Value, Failure> {
+    let row = run_of(hub, user, params)?;
+    let state = match row.status {
+        RunStatus::Pending => "submitted",
+        RunStatus::Running => "working",
+        RunStatus::Interrupted => "canceled",
+        RunStatus::Success | RunStatus::Error => {
+            return Ok(ended(&row.id, &row.thread, result_of(hub, &row).await?));
+        }
+    };
+    Ok(task(&row.id, &row.thread, json!({ "state": state })))
+}
+
+async fn cancel(hub: &Arc<Hub>, user: &User, params: Value) -> Result<Value, Failure> {
+    let row = run_of(hub, user, params)?;
+    match hub.cancel_run(&row.thread, &row.id, Stop::Interrupt, "the client cancelled the task").await? {
+        Cancelled::Nothing => return Err(Failure::ended_task(&row.id)),
+        Cancelled::Stopping(live) => drop(live.ended().await),
+        Cancelled::AtNextStart => {}
+    }
+    Ok(task(&row.id, &row.thread, json!({ "state": "canceled" })))
+}
+
+/// Returns the run that a task is.
+fn run_of(hub: &Hub, user: &User, params: Value) -> Result<RunRow, Failure> {
+    let Named { id } = arguments(params)?;
+    let is_theirs = |row: &RunRow| {
+        row.id == id && hub.threads.get(&row.thread).is_some_and(|thread| user.owns(thread.owner.as_ref()))
+    };
+    hub.runs.list(is_theirs).pop().ok_or_else(|| Failure::unknown_task(&id))
+}
+
+fn arguments<T: DeserializeOwned>(params: Value) -> Result<T, Failure> {
+    serde_json::from_value(params).map_err(|error| Failure::invalid(error.to_string()))
+}
+
+fn task(id: &str, context: &str, mut status: Value) -> Value {
+    status["timestamp"] = time::text(time::now_us()).into();
+    json!({ "kind": "task", "id": id, "contextId": context, "status": status })
 }
 
 /// Returns the task of a run with this result.
-fn task(id: &str, context: &str, mut values: Value) -> Value {
+fn ended(id: &str, context: &str, mut values: Value) -> Value {
     let said = |part: Value| json!({ "kind": "message", "messageId": format!("{id}.status"), "role": "agent", "parts": [part] });
-    let mut task = json!({ "kind": "task", "id": id, "contextId": context });
-    let status = if let Some(error) = values.get("__error__") {
-        json!({ "state": "failed", "message": said(text_part(error["message"].as_str().unwrap_or_default())) })
-    } else if let Some(asked) = values.get("__interrupt__") {
+    if let Some(error) = values.get("__error__") {
+        let part = text_part(error["message"].as_str().unwrap_or_default());
+        return task(id, context, json!({ "state": "failed", "message": said(part) }));
+    }
+    if let Some(asked) = values.get("__interrupt__") {
         let question = &asked[0]["value"];
         let part = question.as_str().map_or_else(|| data_part(question.clone()), text_part);
-        json!({ "state": "input-required", "message": said(part) })
-    } else {
-        let part = match last_reply(&values) {
-            Some(text) => text_part(text),
-            None => data_part(values.take()),
-        };
-        task["artifacts"] = json!([{ "artifactId": format!("{id}.result"), "parts": [part] }]);
-        json!({ "state": "completed" })
+        return task(id, context, json!({ "state": "input-required", "message": said(part) }));
+    }
+    let part = match last_reply(&values) {
+        Some(text) => text_part(text),
+        None => data_part(values.take()),
     };
-    task["status"] = status;
-    task["status"]["timestamp"] = time::text(time::now_us()).into();
+    let mut task = task(id, context, json!({ "state": "completed" }));
+    task["artifacts"] = json!([{ "artifactId": format!("{id}.result"), "parts": [part] }]);
+    task
+}
+
+/// Makes integers of the numbers without a fraction, because clients of version 1.0 send 5 as 5.0.
+fn with_integers(value: Value) -> Value {
+    /// The greatest number below which each integer has a number of its own.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            #[expect(clippy::cast_possible_truncation, reason = "an integer, checked before")]
+            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT => {
+                Value::from(float as i64)
+            }
+            _ => Value::Number(number),
+        },
+        Value::Array(items) => items.into_iter().map(with_integers).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, value)| (name, with_integers(value))).collect()
+        }
+        other => other,
+    }
+}
+
+/// Gives a task the names of version 1.0.
+fn renamed(mut task: Value) -> Value {
+    let without_kind =
+        |value: &mut Value| drop(value.as_object_mut().and_then(|fields| fields.remove("kind")));
+    let of_parts =
+        |value: &mut Value| value["parts"].as_array_mut().into_iter().flatten().for_each(without_kind);
+    without_kind(&mut task);
+    let state = task["status"]["state"].as_str().unwrap_or_default().to_uppercase().replace('-', "_");
+    task["status"]["state"] = format!("TASK_STATE_{state}").into();
+    if let Some(message) = task["status"].get_mut("message") {
+        without_kind(message);
+        message["role"] = "ROLE_AGENT".into();
+        of_parts(message);
+    }
+    if let Some(artifacts) = task.get_mut("artifacts").and_then(Value::as_array_mut) {
+        artifacts.iter_mut().for_each(of_parts);
+    }
     task
 }
 

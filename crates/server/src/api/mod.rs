@@ -88,6 +88,7 @@ pub(crate) fn routes(hub: Arc<Hub>) -> Router {
         .route("/agui/{graph}", post(agui::run))
         .route("/.well-known/agent-card.json", get(a2a::card))
         .route("/a2a/{assistant}", post(a2a::call))
+        .route("/a2a/{assistant}/.well-known/agent-card.json", get(a2a::card_of))
         .route("/mcp", post(mcp::message))
         .merge(if system::has_crons(&hub) { crons() } else { no_crons() })
         // It guards the routes above.

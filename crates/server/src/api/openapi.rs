@@ -220,7 +220,7 @@ impl Document {
         self.add("post", "/runs/cancel", "Stops several runs", Done)
             .query(&["action"])
             .body::<runs::CancelMany>();
-        self.add("post", "/a2a/{assistant}", "Answers a call of A2A 0.3", Object("Called"))
+        self.add("post", "/a2a/{assistant}", "Answers a call of A2A 1.0 or 0.3", Object("Called"))
             .body::<a2a::Call>();
         self.add(
             "get",
@@ -229,6 +229,12 @@ impl Document {
             Object("Card"),
         )
         .query(&["assistant_id"]);
+        self.add(
+            "get",
+            "/a2a/{assistant}/.well-known/agent-card.json",
+            "Returns the card of A2A of an assistant",
+            Object("Card"),
+        );
         self.add("post", "/mcp", "Answers a message of the Model Context Protocol", Object("Reply"))
             .body::<mcp::Message>();
         self.add("post", "/agui/{graph}", "Runs a graph by AG-UI 1.0", Events)

@@ -23,6 +23,16 @@ impl Failure {
         Self { code: -32603, message: message.into() }
     }
 
+    /// Creates the error of A2A for a task that does not exist.
+    pub(super) fn unknown_task(id: &str) -> Self {
+        Self { code: -32001, message: format!("task `{id}` not found") }
+    }
+
+    /// Creates the error of A2A for a task that has ended, or waits for an answer, and cannot be cancelled.
+    pub(super) fn ended_task(id: &str) -> Self {
+        Self { code: -32002, message: format!("task `{id}` does not run") }
+    }
+
     /// Creates the error of a method that is not supported.
     pub(super) fn unknown_method(method: &str) -> Self {
         Self { code: -32601, message: format!("method `{method}` is not supported") }

@@ -167,22 +167,23 @@ pub(super) async fn join(
         // It continues after the next start, and has no result yet.
         return Err(ApiError::stopping());
     }
-    let result = match row.failure {
-        Some(failure) => json!({ "__error__": failure }),
-        None => {
-            let thread = hub.thread_row(&thread)?;
-            let mut values = hub.values(&thread).await?;
-            let interrupts: Vec<&Value> =
-                thread.interrupts.values().filter_map(Value::as_array).flatten().collect();
-            if values.is_object() && !interrupts.is_empty() {
-                values["__interrupt__"] = json!(interrupts);
-            }
-            values
-        }
-    };
-    let mut response = Json(result).into_response();
+    let mut response = Json(result_of(&hub, &row).await?).into_response();
     locate(&mut response, &row.thread, &row.id, Some("join"));
     Ok(response)
+}
+
+/// Returns the result of a run that has ended, as its thread has it now.
+pub(super) async fn result_of(hub: &Hub, row: &RunRow) -> Result<Value, ApiError> {
+    if let Some(failure) = &row.failure {
+        return Ok(json!({ "__error__": failure }));
+    }
+    let thread = hub.thread_row(&row.thread)?;
+    let mut values = hub.values(&thread).await?;
+    let interrupts: Vec<&Value> = thread.interrupts.values().filter_map(Value::as_array).flatten().collect();
+    if values.is_object() && !interrupts.is_empty() {
+        values["__interrupt__"] = json!(interrupts);
+    }
+    Ok(values)
 }
 
 pub(super) async fn cancel(

@@ -200,7 +200,7 @@ pub(super) async fn search(
     let has_values = fields.is_none_or(|fields| fields.iter().any(|field| field == "values"));
     let mut entries = Vec::new();
     for row in page.of(found) {
-        let values = if has_values { hub.values(&row).await? } else { Value::Null };
+        let values = if has_values { hub.listed_values(&row).await? } else { Value::Null };
         entries.push(select(with_values(&hub, &row, values), fields));
     }
     Ok(page.answer(entries, total))
@@ -287,7 +287,7 @@ async fn matching(hub: &Hub, user: &User, search: &Search) -> Result<Vec<ThreadR
     let Some(wanted) = search.values.as_ref().filter(|values| !values.is_empty()) else { return Ok(found) };
     let mut with = Vec::new();
     for row in found {
-        if hub.values(&row).await?.as_object().is_some_and(|values| contains(values, wanted)) {
+        if hub.listed_values(&row).await?.as_object().is_some_and(|values| contains(values, wanted)) {
             with.push(row);
         }
     }

@@ -185,8 +185,8 @@ impl ChainEvents {
                 self.frame("on_tool_start", &name, &id, &[], self.metadata.clone(), json!({ "input": input }))
             }
             CallChange::Ended { id, name, message } => {
-                let data =
-                    json!({ "output": messages::message_to_wire(message), "input": self.inputs.remove(&id) });
+                let output = messages::result_to_wire(message, &name);
+                let data = json!({ "output": output, "input": self.inputs.remove(&id) });
                 self.frame("on_tool_end", &name, &id, &[], self.metadata.clone(), data)
             }
         }

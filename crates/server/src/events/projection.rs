@@ -360,7 +360,7 @@ fn tool_frame(namespace: &str, change: CallChange) -> Frame {
             json!({ "event": "on_tool_error", "toolCallId": id, "name": name, "error": message["content"] })
         }
         CallChange::Ended { id, name, message } => {
-            let output = messages::message_to_wire(message);
+            let output = messages::result_to_wire(message, &name);
             json!({ "event": "on_tool_end", "toolCallId": id, "name": name, "output": output })
         }
     };

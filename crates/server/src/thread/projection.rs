@@ -424,8 +424,8 @@ impl Projection {
                 CallChange::Ended { id, message, .. } if message["failed"] == true => {
                     json!({ "event": "tool-error", "tool_call_id": id, "message": message["content"] })
                 }
-                CallChange::Ended { id, message, .. } => {
-                    let output = messages::message_to_wire(message);
+                CallChange::Ended { id, name, message } => {
+                    let output = messages::result_to_wire(message, &name);
                     json!({ "event": "tool-finished", "tool_call_id": id, "output": output })
                 }
             };

@@ -22,11 +22,20 @@ pub(crate) const CHANNEL: &str = "messages";
 /// The types of messages on the wire.
 const TYPES: [&str; 4] = ["human", "ai", "system", "tool"];
 
-/// Converts the messages in a state, or in the writes of a task, to the form of the API.
+/// Converts the messages in a state, or in the writes of a task, to the form of the API. The result of a call has the name of its tool,
+/// if the call is there.
 pub(crate) fn to_wire(mut channels: Map<String, Value>) -> Map<String, Value> {
     if let Some(Value::Array(messages)) = channels.get_mut(CHANNEL) {
+        let mut tools = Map::new();
         for message in messages {
             *message = message_to_wire(std::mem::take(message));
+            for call in message["tool_calls"].as_array().into_iter().flatten() {
+                tools.extend(call["id"].as_str().map(|id| (id.to_owned(), call["name"].clone())));
+            }
+            let tool = message["tool_call_id"].as_str().and_then(|id| tools.get(id));
+            if let (Some(tool), Value::Object(fields)) = (tool.cloned(), message) {
+                fields.entry("name").or_insert(tool);
+            }
         }
     }
     channels
@@ -49,6 +58,23 @@ pub(crate) fn from_wire(mut update: Map<String, Value>) -> Result<Map<String, Va
         _ => {}
     }
     Ok(update)
+}
+
+/// Writes out the messages of an input that are short: a text is one of the user, and a pair is an author and the content. Returns
+/// `None` if none is short.
+pub(crate) fn written_out(input: &Map<String, Value>) -> Option<Map<String, Value>> {
+    let given = input.get(CHANNEL)?;
+    let given = given.as_array().map_or_else(|| std::slice::from_ref(given), Vec::as_slice);
+    given.iter().any(|message| !message.is_object()).then(|| {
+        let full = |message: &Value| match message {
+            Value::String(text) => json!({ "type": "human", "content": text }),
+            Value::Array(pair) if pair.len() == 2 => json!({ "type": pair[0], "content": pair[1] }),
+            message => message.clone(),
+        };
+        let mut input = input.clone();
+        input.insert(CHANNEL.to_owned(), given.iter().map(full).collect());
+        input
+    })
 }
 
 /// Converts a message to the form of the API.
@@ -97,6 +123,15 @@ pub(crate) fn message_to_wire(message: Value) -> Value {
         }
     }
     wire.into()
+}
+
+/// Converts the result of a call of this tool to the form of the API.
+pub(crate) fn result_to_wire(result: Value, tool: &str) -> Value {
+    let mut wire = message_to_wire(result);
+    if let Value::Object(fields) = &mut wire {
+        fields.entry("name").or_insert_with(|| tool.into());
+    }
+    wire
 }
 
 /// Converts a piece of a message, with the fields of a stored message that are present, to a chunk of the API. `index` is that
@@ -175,7 +210,9 @@ pub(crate) fn accumulate(so_far: &mut Map<String, Value>, piece: &Value) {
 
 fn message_from_wire(message: Value, at: usize) -> Result<Value, ApiError> {
     let Value::Object(fields) = message else { return Ok(message) };
-    let author = fields.get("type").or_else(|| fields.get("role")).and_then(Value::as_str);
+    let fields = deserialized(fields);
+    // `type` may be `message`.
+    let author = ["role", "type"].into_iter().find_map(|field| fields.get(field)?.as_str());
     // Some state of one's own that happens to have this name.
     let Some(author) = author else { return Ok(fields.into()) };
     let role = match author {
@@ -211,6 +248,26 @@ fn message_from_wire(message: Value, at: usize) -> Result<Value, ApiError> {
         stored["name"] = name.clone();
     }
     Ok(stored)
+}
+
+/// Returns the fields of a message in the form into which the classes of LangChain serialize themselves:
+/// `{"lc": 1, "type": "constructor", "id": [.., "HumanMessage"], "kwargs": {..}}`. Other fields stay as they are.
+fn deserialized(mut fields: Map<String, Value>) -> Map<String, Value> {
+    if fields.get("type").is_none_or(|kind| kind != "constructor") {
+        return fields;
+    }
+    let class = fields.get("id").and_then(|path| path.as_array()?.last()?.as_str()).unwrap_or_default();
+    let kind = match class.trim_end_matches("Chunk") {
+        "HumanMessage" => "human",
+        "AIMessage" => "ai",
+        "SystemMessage" => "system",
+        "ToolMessage" => "tool",
+        "RemoveMessage" => "remove",
+        _ => return fields,
+    };
+    let Some(Value::Object(mut own)) = fields.remove("kwargs") else { return fields };
+    own.insert("type".to_owned(), kind.into());
+    own
 }
 
 /// The id that removes all messages.
@@ -251,25 +308,33 @@ fn content_from_wire(content: Option<&Value>, at: usize) -> Result<String, ApiEr
     }
 }
 
+/// Converts a call in the form of the API or of OpenAI.
 fn call_from_wire(call: &Value, at: usize) -> Result<ToolCall, ApiError> {
     let wrong = || ApiError::invalid(format!("messages.{at}.tool_calls: expected `id`, `name` and `args`"));
-    let text = |field: &str| call[field].as_str().ok_or_else(wrong);
-    let arguments = match &call["args"] {
-        Value::Null => "{}".to_owned(),
-        args => args.to_string(),
+    let (name, args) = match &call["function"] {
+        Value::Object(function) => (function.get("name"), function.get("arguments")),
+        _ => (call.get("name"), call.get("args")),
     };
-    Ok(ToolCall::new(text("id")?, text("name")?, arguments))
+    let arguments = match args {
+        None | Some(Value::Null) => "{}".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(args) => args.to_string(),
+    };
+    let (id, name) =
+        (call["id"].as_str().ok_or_else(wrong)?, name.and_then(Value::as_str).ok_or_else(wrong)?);
+    Ok(ToolCall::new(id, name, arguments))
 }
 
 /// Returns the fields that each message of a type has.
 fn blank(name: &str) -> Map<String, Value> {
     let fields = json!({
-        "content": "", "additional_kwargs": {}, "response_metadata": {}, "type": name, "name": null, "id": null,
+        "content": "", "additional_kwargs": {}, "response_metadata": {}, "type": name, "id": null,
     });
     let more = match name {
-        "ai" => json!({ "tool_calls": [], "invalid_tool_calls": [], "usage_metadata": null }),
+        "ai" => json!({ "name": null, "tool_calls": [], "invalid_tool_calls": [], "usage_metadata": null }),
+        // Pages compare the name of a result with that of its call, and fail at null.
         "tool" => json!({ "tool_call_id": "", "artifact": null, "status": "success" }),
-        _ => json!({}),
+        _ => json!({ "name": null }),
     };
     let (Value::Object(mut fields), Value::Object(more)) = (fields, more) else { return Map::new() };
     fields.extend(more);
@@ -332,6 +397,32 @@ mod tests {
         let shown = message_to_wire(broken);
         assert_eq!(shown["tool_calls"], json!([]));
         assert_eq!(shown["invalid_tool_calls"][0]["args"], "{\"a\":");
+    }
+
+    #[test]
+    fn messages_of_langchain_and_of_openai_are_read() {
+        let path = ["langchain_core", "messages", "AIMessageChunk"];
+        let call = json!({"name": "add", "args": {"a": 2}, "id": "c1", "type": "tool_call"});
+        let own = json!({"id": "a1", "content": "", "tool_calls": [call], "additional_kwargs": {}});
+        let serialized = json!({"lc": 1, "type": "constructor", "id": path, "kwargs": own});
+        let function = json!({"name": "add", "arguments": "{\"a\":2}"});
+        let openai = json!({
+            "type": "message", "role": "assistant", "id": "a1", "content": null,
+            "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+        });
+        let call = json!({"id": "c1", "name": "add", "arguments": "{\"a\":2}"});
+        let expected = json!({"role": "assistant", "id": "a1", "content": "", "tool_calls": [call]});
+        assert_eq!(stored(json!([serialized, openai])), Ok(json!([expected, expected])));
+    }
+
+    #[test]
+    fn a_result_has_the_name_of_its_tool_or_none() {
+        let model =
+            json!({"role": "assistant", "tool_calls": [{"id": "c1", "name": "add", "arguments": "{}"}]});
+        let result = json!({"role": "tool", "content": "42", "tool_call_id": "c1"});
+        let shown = to_wire(Map::from_iter([(CHANNEL.to_owned(), json!([model, result]))]));
+        assert_eq!(shown[CHANNEL][1]["name"], "add");
+        assert_eq!(message_to_wire(result).get("name"), None);
     }
 
     #[test]

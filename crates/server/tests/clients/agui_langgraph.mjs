@@ -25,5 +25,17 @@ assert.deepEqual(parts, [
 assert.equal(seen.at(-1)[0], "RUN_FINISHED");
 assert.deepEqual(agent.messages.map(({ role }) => role), ["user", "assistant", "tool"]);
 
+// A question, and in the run after the answer the result of a call of the run before.
+const asks = new LangGraphAgent({ deploymentUrl: process.argv[2], graphId: "assistant" });
+const names = [];
+asks.addMessage({ id: "u1", role: "user", content: "2 + 40" });
+await asks.runAgent({ runId: "r1" }, { onCustomEvent: ({ event }) => void names.push(event.name) });
+assert.deepEqual(names, ["on_interrupt"]);
+const command = { resume: [{ type: "accept", args: null }] };
+let last;
+const onMessagesSnapshotEvent = ({ event }) => void (last = event.messages);
+await asks.runAgent({ runId: "r2", forwardedProps: { command } }, { onMessagesSnapshotEvent });
+assert.deepEqual(last.map(({ content }) => content), ["2 + 40", "Let me see: 2 + 40", "The sum is 42.", "Done: The sum is 42."]);
+
 console.log("done");
 process.exit(0);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the clients that `tests/it/clients.rs` looks for, into the folder $1: the SDKs of LangGraph for Python and JavaScript, its
-# hooks for React, RemoteGraph, the transport of `useChat`, the clients of AG-UI, its chat page, the SDK of the Model Context Protocol, and what drives a browser. Takes some minutes. What
+# hooks for React, RemoteGraph, the transport of `useChat`, assistant-ui, the clients of AG-UI, its chat page, the SDKs of A2A and of the Model
+# Context Protocol, and what drives a browser. Takes some minutes. What
 # cannot be installed is reported, and its test is skipped. The browser itself is the package `chromium` of Debian.
 mkdir -p "$1" && cd "$1" || exit 1
 skip() { printf '\nSKIPPED: %s; the test that wants it does not run\n\n' "$1" >&2; }
@@ -21,6 +22,12 @@ skip() { printf '\nSKIPPED: %s; the test that wants it does not run\n\n' "$1" >&
     || skip "npm cannot install RemoteGraph and the hooks of chat pages"
 [ -d node_modules/@modelcontextprotocol/sdk ] || timeout 300 npm install --silent --no-audit --no-fund \
     @modelcontextprotocol/sdk@1.32.2 || skip "npm cannot install the SDK of the Model Context Protocol"
+[ -x venv/bin/mcp ] || timeout 300 venv/bin/pip install --quiet --disable-pip-version-check a2a-sdk==1.3.0 mcp==2.3.0 \
+    || skip "pip cannot install the SDKs of A2A and of the Model Context Protocol"
+# What newer versions of its parts need of each other is not always there.
+[ -d node_modules/@assistant-ui/react-langgraph ] || timeout 300 npm install --silent --no-audit --no-fund \
+    @assistant-ui/react@0.14.27 @assistant-ui/react-langgraph@0.14.12 \
+    @assistant-ui/core@0.2.21 @assistant-ui/store@0.2.20 @assistant-ui/tap@0.9.4 || skip "npm cannot install assistant-ui"
 [ -d node_modules/vite ] || timeout 300 npm install --silent --no-audit --no-fund \
     vite@7.3.8 || skip "npm cannot install Vite, which builds the page of the example"
 # The chat page of LangGraph, agent-chat-ui, is a template in a package of npm. Of its packages, what

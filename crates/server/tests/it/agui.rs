@@ -109,6 +109,19 @@ async fn a_question_ends_the_run_and_its_answer_begins_the_next_one() {
 }
 
 #[tokio::test]
+async fn clients_before_the_first_version_are_shown_a_question_and_answer_it_by_a_command() {
+    let server = start().await;
+    let events = server.agui("approve", json!({ "state": { "euros": 9 } })).await;
+    let asked = &events[events.len() - 2];
+    assert_eq!((&asked["name"], &asked["value"]), (&json!("on_interrupt"), &json!("{\"euros\":9}")));
+    let answer =
+        json!({ "forwardedProps": { "command": { "resume": "yes", "interruptEvent": asked["value"] } } });
+    let events = server.agui("approve", answer).await;
+    let state = events.iter().rfind(|event| event["type"] == "STATE_SNAPSHOT").unwrap();
+    assert_eq!(state["snapshot"], json!({ "euros": 9, "verdict": "yes", "sent": true }));
+}
+
+#[tokio::test]
 async fn a_failure_is_the_last_event_and_what_is_no_run_is_refused() {
     let server = start().await;
     let events = server.agui("fail", json!({})).await;

@@ -127,6 +127,20 @@ async fn the_sdk_of_the_model_context_protocol_works_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_sdks_of_a2a_and_of_the_model_context_protocol_for_python_work_unchanged() {
+    let Some(clients) = installed("venv/bin/mcp") else { return };
+    for script in ["a2a_sdk.py", "mcp_sdk.py"] {
+        run(clients.join("venv/bin/python"), script, &clients).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn assistant_ui_works_unchanged() {
+    let Some(clients) = installed("node_modules/@assistant-ui/react-langgraph") else { return };
+    run("node".into(), "assistant_ui.mjs", &clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn remote_graphs_for_javascript_and_the_hook_use_chat_work_unchanged() {
     let Some(clients) = installed("node_modules/@ai-sdk/langchain") else { return };
     run("node".into(), "remote.mjs", &clients).await;

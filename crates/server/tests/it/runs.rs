@@ -2,10 +2,12 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use superstep_graph::{Cx, END, Log, START, State, StateGraph};
+use superstep_server::Server;
 
 use crate::{
     graphs,
-    support::{Reader, TestServer, names, start},
+    support::{Reader, TestServer, names, serve, start},
 };
 
 /// Begins a run that waits at a gate, and returns it once it does.
@@ -286,4 +288,37 @@ async fn wrong_requests_are_refused_with_a_detail() {
     assert_eq!(crons, (422, "crons are not supported".to_owned()));
     assert_eq!(server.refused(Method::GET, "/nowhere", json!({})).await.0, 404);
     assert_eq!(server.refused(Method::DELETE, "/ok", json!({})).await.0, 405);
+}
+
+/// The forms in which the libraries of LangChain send a message.
+#[tokio::test]
+async fn a_message_is_also_a_text_a_pair_or_an_object_of_langchain() {
+    let server = start().await;
+    let path = ["langchain_core", "messages", "HumanMessage"];
+    let object = json!({ "lc": 1, "type": "constructor", "id": path, "kwargs": { "content": "hi" } });
+    for given in [json!("hi"), json!(["hi"]), json!([["user", "hi"]]), json!([object]), object] {
+        let body = json!({ "assistant_id": "chat", "input": { "messages": given.clone() } });
+        let said = server.post("/runs/wait", body).await["messages"][0].clone();
+        assert_eq!((&said["type"], &said["content"]), (&json!("human"), &json!("hi")), "{given}");
+    }
+    let body = json!({ "assistant_id": "chat", "input": { "messages": [["judge", "hi"]] } });
+    let (status, detail) = server.refused(Method::POST, "/runs/wait", body).await;
+    assert_eq!((status, &*detail), (422, "messages.0: unknown author `judge`"));
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Notes {
+    #[channel(append)]
+    messages: Log<String>,
+}
+
+#[tokio::test]
+async fn a_graph_whose_messages_are_texts_takes_them_as_they_are() {
+    let mut graph = StateGraph::<Notes>::new("notes");
+    let node = graph.add_node("node", async |_: Notes, _: Cx| Notes::update().messages(["noted"]));
+    graph.add_edge(START, node);
+    graph.add_edge(node, END);
+    let server = serve(Server::new().graph("notes", graph.compile().unwrap())).await;
+    let body = json!({ "assistant_id": "notes", "input": { "messages": ["hi"] } });
+    assert_eq!(server.post("/runs/wait", body).await["messages"], json!(["hi", "noted"]));
 }

@@ -109,3 +109,23 @@ async fn a_thread_begins_with_supersteps_all_or_none() {
     assert_eq!(status, 400);
     assert_eq!(server.post("/threads/count", json!({})).await, 1);
 }
+
+#[tokio::test]
+async fn a_thread_of_another_graph_is_refused_and_does_not_hide_the_others() {
+    let server = start().await;
+    let thread = server.thread().await;
+    let path = format!("/threads/{thread}");
+    let run = |graph: &str| json!({ "assistant_id": graph, "input": {} });
+    server.post(&format!("{path}/runs/wait"), run("counter")).await;
+    let (status, detail) = server.refused(Method::POST, &format!("{path}/runs/wait"), run("chat")).await;
+    assert!(status == 400 && detail.contains("belongs to graph `counter`"), "{status} {detail}");
+    assert_eq!(server.get(&path).await["metadata"]["graph_id"], "counter");
+    // A client may write the metadata, too.
+    let other = server.thread().await;
+    server.post(&format!("/threads/{other}/runs/wait"), run("counter")).await;
+    server.send(Method::PATCH, &path, json!({ "metadata": { "graph_id": "chat" } })).await;
+    let found = server.post("/threads/search", json!({ "sort_order": "asc" })).await;
+    assert_eq!((&found[0]["values"], &found[1]["values"]["n"]), (&Value::Null, &json!(2)));
+    let of_values = server.post("/threads/search", json!({ "values": { "n": 2 } })).await;
+    assert_eq!(of_values[0]["thread_id"], other);
+}

@@ -184,6 +184,12 @@ async fn the_data_of_another_user_does_not_exist_at_any_endpoint() {
     let (_, seen) = answer(&server, "bob", "post", "/a2a/gate", body).await;
     assert_eq!(seen["error"]["message"], format!("thread `{}` not found", owned.thread));
 
+    for method in ["tasks/get", "tasks/cancel"] {
+        let body = json!({ "id": 1, "method": method, "params": { "id": owned.run } });
+        let (_, seen) = answer(&server, "bob", "post", "/a2a/gate", body).await;
+        assert_eq!(seen["error"]["message"], format!("task `{}` not found", owned.run));
+    }
+
     // Nothing of it has changed, and its owner finds it at the same endpoints.
     let Owned { thread, run, assistant } = &owned;
     for path in ["/threads/{thread}", "/threads/{thread}/runs/{run}", "/assistants/{assistant}"] {

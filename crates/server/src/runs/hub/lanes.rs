@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use superstep_graph::{RunOptions, ThreadId};
 use tokio::time::Instant;
 
 use crate::{
@@ -51,13 +52,19 @@ impl Hub {
     /// stopped.
     ///
     /// # Errors
-    /// 409 if the thread is busy and the strategy is to reject, or too many runs wait; 503 if the server stops; those of the rows.
+    /// 400 if the thread belongs to another graph; 409 if it is busy and the strategy is to reject, or too many runs wait; 503 if the
+    /// server stops; those of the rows.
     pub(crate) async fn create(
         self: &Arc<Self>,
         thread: &ThreadRow,
         new: NewRun,
     ) -> Result<Arc<LiveRun>, ApiError> {
         let NewRun { id, assistant, graph, plan } = new;
+        if thread.state_us.is_some() && thread.graph().is_some_and(|known| known != graph) {
+            // The row of a thread names the graph that reads it, so that the thread of another one is refused.
+            let options = RunOptions::new().thread(ThreadId::from(thread.id.as_str()));
+            self.graph(&graph)?.thread(options).state().await?;
+        }
         let now_us = time::now_us();
         let row = RunRow {
             id,

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 use superstep_graph::{
-    CheckpointId, History, RunOptions, ThreadId,
+    CheckpointId, History, RunError, RunOptions, ThreadId,
     checkpoint::CheckpointMeta,
     erased::{AnyState, JsonSnapshot},
     error::chain,
@@ -51,15 +51,46 @@ impl Hub {
 
     /// Returns the values at the head of a thread; null before its first run.
     pub(crate) async fn values(&self, row: &ThreadRow) -> Result<Value, ApiError> {
-        // A thread of a graph that this server does not have is listed without its values.
-        if row.state_us.is_none() || !row.graph().is_some_and(|graph| self.graphs.contains_key(graph)) {
+        if !self.has_values(row) {
             return Ok(Value::Null);
         }
         let snapshot = self.thread(row, RunOptions::new())?.state().await?;
+        self.values_of(row, &snapshot)
+    }
+
+    /// Returns the values at the head of a thread for a list, from which one that its graph cannot read does not take the others:
+    /// its values are null.
+    ///
+    /// # Errors
+    /// The errors of the checkpointer.
+    pub(crate) async fn listed_values(&self, row: &ThreadRow) -> Result<Value, ApiError> {
+        if !self.has_values(row) {
+            return Ok(Value::Null);
+        }
+        match self.thread(row, RunOptions::new())?.state().await {
+            Ok(snapshot) => self.values_of(row, &snapshot),
+            Err(RunError::Checkpoint(error)) => Err(error.into()),
+            Err(error) => {
+                tracing::warn!(
+                    thread = row.id,
+                    error = chain(&error),
+                    "the state of a thread cannot be read"
+                );
+                Ok(Value::Null)
+            }
+        }
+    }
+
+    /// Returns whether a thread may have values, and its graph is on this server.
+    fn has_values(&self, row: &ThreadRow) -> bool {
+        row.state_us.is_some() && row.graph().is_some_and(|graph| self.graphs.contains_key(graph))
+    }
+
+    fn values_of(&self, row: &ThreadRow, snapshot: &JsonSnapshot) -> Result<Value, ApiError> {
         if snapshot.checkpoint.is_none() {
             return Ok(Value::Null);
         }
-        let mut values = state::values(&snapshot)?;
+        let mut values = state::values(snapshot)?;
         self.hide(row.graph().unwrap_or_default(), &mut values);
         Ok(values)
     }
