@@ -8,13 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::body::Bytes;
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use superstep_graph::Interrupt;
+use superstep_llm::media::Media;
 
 use crate::{
     agui::input::is_approval,
     events::event::{Kind, MessagePart, PartKind, RunEvent},
-    wire::messages,
+    wire::{media::to_part, messages},
 };
 
 /// The version of the protocol.
@@ -316,6 +318,12 @@ fn interrupt(asked: &Interrupt) -> Value {
 fn message_to_wire(message: &Value) -> Option<Value> {
     let role = message["role"].as_str()?;
     let mut wire = json!({ "id": message["id"], "role": role, "content": message["content"] });
+    if role == "user"
+        && let Ok(media) = Vec::<Media>::deserialize(&message["media"])
+    {
+        let text = (message["content"] != "").then(|| json!({ "type": "text", "text": message["content"] }));
+        wire["content"] = text.into_iter().chain(media.iter().map(to_part)).collect();
+    }
     if role == "tool" {
         wire["toolCallId"] = message["tool_call_id"].clone();
         if message["failed"] == true {

@@ -6,15 +6,19 @@
 //! |---|---|
 //! | `user`, `assistant`, `system`, `tool` | `human`, `ai`, `system`, `tool` |
 //! | `reasoning` | `additional_kwargs.reasoning_content` |
+//! | `content` and `media` | `content`: a text, or blocks |
 //! | `arguments`, a text | `args`, an object; `invalid_tool_calls` if it is none |
 //!
 //! Start at [`to_wire`] and [`from_wire`].
 
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
-use superstep_llm::{MessageData, Role, ToolCall};
+use superstep_llm::{MessageData, Role, ToolCall, media::Media};
 
-use crate::{error::ApiError, wire::ids};
+use crate::{
+    error::ApiError,
+    wire::{ids, media},
+};
 
 /// The channel with messages.
 pub(crate) const CHANNEL: &str = "messages";
@@ -93,7 +97,7 @@ pub(crate) fn message_to_wire(message: Value) -> Value {
     }
     let Ok(data) = MessageData::deserialize(&message) else { return message };
     let mut wire = blank(wire_type(data.role));
-    wire.insert("content".to_owned(), data.content.into());
+    wire.insert("content".to_owned(), content_to_wire(data.content, &data.media));
     if let Some(name) = fields.get("name") {
         wire.insert("name".to_owned(), name.clone());
     }
@@ -226,10 +230,11 @@ fn message_from_wire(message: Value, at: usize) -> Result<Value, ApiError> {
     let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let id = Some(text("id")).filter(|id| !id.is_empty()).unwrap_or_else(ids::new_random);
     let calls = fields.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+    let (content, media) = content_from_wire(fields.get("content"), role, at)?;
     let stored = MessageData {
         id,
         role,
-        content: content_from_wire(fields.get("content"), at)?,
+        content,
         reasoning: fields
             .get("additional_kwargs")
             .and_then(|kwargs| kwargs["reasoning_content"].as_str())
@@ -238,7 +243,7 @@ fn message_from_wire(message: Value, at: usize) -> Result<Value, ApiError> {
         tool_calls: calls.map(|call| call_from_wire(call, at)).collect::<Result<_, _>>()?,
         tool_call_id: text("tool_call_id"),
         failed: text("status") == "error",
-        media: Vec::new(),
+        media,
         synthetic: false,
         interrupted: false,
         origin: None,
@@ -289,23 +294,47 @@ fn removal_to_wire(fields: &Map<String, Value>) -> Option<Value> {
     Some(wire.into())
 }
 
-fn content_from_wire(content: Option<&Value>, at: usize) -> Result<String, ApiError> {
-    let only_text = || ApiError::invalid(format!("messages.{at}.content: only texts are supported"));
+/// Returns the text of a content, and its media.
+fn content_from_wire(
+    content: Option<&Value>,
+    role: Role,
+    at: usize,
+) -> Result<(String, Vec<Media>), ApiError> {
+    let (mut text, mut media) = (String::new(), Vec::new());
+    let invalid = |block: usize, reason: &str| {
+        Err(ApiError::invalid(format!("messages.{at}.content.{block}: {reason}")))
+    };
     match content {
-        None | Some(Value::Null) => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text.clone()),
+        None | Some(Value::Null) => {}
+        Some(Value::String(whole)) => text.clone_from(whole),
         Some(Value::Array(blocks)) => {
-            let text = |block: &Value| match block {
-                Value::String(text) => Ok(text.clone()),
-                block if block["type"] == "text" => {
-                    block["text"].as_str().map(str::to_owned).ok_or_else(only_text)
+            for (position, block) in blocks.iter().enumerate() {
+                let part =
+                    block.as_str().or_else(|| block["text"].as_str().filter(|_| block["type"] == "text"));
+                match (part, media::from_block(block)) {
+                    (Some(part), _) => text.push_str(part),
+                    (None, Some(Ok(found))) if matches!(role, Role::User | Role::Tool) => media.push(found),
+                    (None, Some(Err(reason))) => return invalid(position, &reason),
+                    (None, Some(Ok(_))) => return invalid(position, "only users and tools send media"),
+                    // What the model called, and thought, is in other fields as well.
+                    (None, _) if role == Role::Assistant => {}
+                    (None, _) => return invalid(position, "expected a text, an image, audio or a file"),
                 }
-                _ => Err(only_text()),
-            };
-            blocks.iter().map(text).collect()
+            }
         }
-        Some(_) => Err(only_text()),
+        Some(_) => {
+            return Err(ApiError::invalid(format!("messages.{at}.content: expected a text or blocks")));
+        }
     }
+    Ok((text, media))
+}
+
+fn content_to_wire(text: String, media: &[Media]) -> Value {
+    if media.is_empty() {
+        return text.into();
+    }
+    let text = (!text.is_empty()).then(|| json!({ "type": "text", "text": text }));
+    text.into_iter().chain(media.iter().map(media::to_block)).collect()
 }
 
 /// Converts a call in the form of the API or of OpenAI.

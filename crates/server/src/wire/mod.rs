@@ -3,6 +3,7 @@
 pub(crate) mod channels;
 pub(crate) mod graph;
 pub(crate) mod ids;
+pub(crate) mod media;
 pub(crate) mod messages;
 pub(crate) mod state;
 pub(crate) mod time;
