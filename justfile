@@ -169,6 +169,11 @@ server-kills seed="7" kills="20" clients="50":
 server-fuzz seed="1" requests="50000":
     SUPERSTEP_SERVER_FUZZ_SEED={{seed}} SUPERSTEP_SERVER_FUZZ={{requests}} cargo test -p superstep-server --test server -- hostile::no_body --nocapture
 
+# Records the exchanges that the tests of the server repeat, with the development server of LangGraph, which it installs from PyPI the first time.
+record-exchanges:
+    sh crates/server/tests/recorded/install.sh target/langgraph-server
+    python3 crates/server/tests/recorded/record.py target/langgraph-server
+
 # The load that a server takes, beside the development server of LangGraph, which it installs from PyPI; takes some minutes.
 server-load:
     sh crates/server/benches/load.sh target/langgraph-dev

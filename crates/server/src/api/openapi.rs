@@ -139,7 +139,8 @@ impl Document {
         self.add("patch", ONE, "Adds metadata to a thread", Object("Thread")).body::<threads::Changes>();
         self.add("delete", ONE, "Stops the runs of a thread, and deletes it", Done);
         self.add("post", "/threads/{thread}/copy", "Copies a thread", Object("Thread"));
-        self.add("get", STATE, "Returns the state at the head", Object("State"));
+        self.add("get", STATE, "Returns the state at the head", Object("State"))
+            .query(&["subgraphs", "select"]);
         self.add("post", STATE, "Stores an update of the state", Object("Checkpoint"))
             .body::<state::Update>();
         self.add(
@@ -154,7 +155,8 @@ impl Document {
             "/threads/{thread}/state/{checkpoint}",
             "Returns the state at a checkpoint",
             Object("State"),
-        );
+        )
+        .query(&["subgraphs", "select"]);
         self.add("get", HISTORY, "Lists the states, the newest first", Object("States"))
             .query(&["limit", "before"]);
         self.add("post", HISTORY, "Lists the states, the newest first", Object("States"))

@@ -179,9 +179,13 @@ pub(super) async fn result_of(hub: &Hub, row: &RunRow) -> Result<Value, ApiError
     }
     let thread = hub.thread_row(&row.thread)?;
     let mut values = hub.values(&thread).await?;
-    let interrupts: Vec<&Value> = thread.interrupts.values().filter_map(Value::as_array).flatten().collect();
+    let mut interrupts: Vec<Value> =
+        thread.interrupts.values().filter_map(Value::as_array).flatten().cloned().collect();
+    for interrupt in interrupts.iter_mut().filter_map(Value::as_object_mut) {
+        interrupt.entry("response_schema").or_insert(Value::Null);
+    }
     if values.is_object() && !interrupts.is_empty() {
-        values["__interrupt__"] = json!(interrupts);
+        values["__interrupt__"] = interrupts.into();
     }
     Ok(values)
 }
@@ -290,7 +294,7 @@ pub(super) async fn begin_with(
     if existing.is_none() && !creates {
         return Err(missing());
     }
-    let new = new_run(hub, user, request)?;
+    let mut new = new_run(hub, user, request)?;
     let row = match existing {
         Some(row) => row,
         None => {
@@ -301,6 +305,9 @@ pub(super) async fn begin_with(
     if !user.owns(row.owner.as_ref()) {
         return Err(missing());
     }
+    // The run has the metadata of its thread under its own.
+    let own = std::mem::replace(&mut new.plan.metadata, row.metadata.clone());
+    new.plan.metadata.extend(own);
     hub.create(&row, new).await
 }
 
@@ -332,10 +339,13 @@ pub(super) async fn queue_stateless(
 /// Reads a request for a run of a user.
 ///
 /// # Errors
-/// 422 for an unknown assistant, and for a request that is not valid.
+/// 404 for the id of no assistant; 422 for the name of no graph, and for a request that is not valid.
 pub(super) fn new_run(hub: &Hub, user: &User, request: RunRequest) -> Result<NewRun, ApiError> {
     let assistant = hub.assistant(&request.assistant_id).filter(|assistant| assistant.is_visible(user));
     let assistant = assistant.ok_or_else(|| {
+        if ids::is_uuid(&request.assistant_id) {
+            return ApiError::not_found("assistant", &request.assistant_id);
+        }
         let graphs: Vec<_> = hub.graphs.keys().map(|name| format!("`{name}`")).collect();
         ApiError::invalid(format!(
             "assistant `{}` not found; the graphs of this server are {}",

@@ -40,6 +40,7 @@ pub(super) struct Update {
 #[derive(JsonSchema, Deserialize)]
 pub(super) struct Named {
     checkpoint: Option<CheckpointRequest>,
+    subgraphs: Option<bool>,
     #[serde(default)]
     select: Selection,
 }
@@ -61,7 +62,8 @@ pub(super) async fn read(
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
     let selection = Selection::of_query(&query)?;
-    Ok(Json(selection.of_state(hub.state(&hub.thread_row(&id)?, None).await?)))
+    let subgraphs = query.flag("subgraphs")?;
+    Ok(Json(selection.of_state(hub.state(&hub.thread_row(&id)?, None, subgraphs).await?)))
 }
 
 pub(super) async fn read_at(
@@ -70,7 +72,8 @@ pub(super) async fn read_at(
     query: Query,
 ) -> Result<Json<Value>, ApiError> {
     let (selection, at) = (Selection::of_query(&query)?, ids::checkpoint(&checkpoint)?);
-    Ok(Json(selection.of_state(hub.state(&hub.thread_row(&id)?, Some(at)).await?)))
+    let subgraphs = query.flag("subgraphs")?;
+    Ok(Json(selection.of_state(hub.state(&hub.thread_row(&id)?, Some(at), subgraphs).await?)))
 }
 
 pub(super) async fn read_named(
@@ -79,7 +82,8 @@ pub(super) async fn read_named(
     Body(named): Body<Named>,
 ) -> Result<Json<Value>, ApiError> {
     let at = named.checkpoint.unwrap_or_default().number()?.map(CheckpointId);
-    Ok(Json(named.select.of_state(hub.state(&hub.thread_row(&id)?, at).await?)))
+    let subgraphs = named.subgraphs.unwrap_or(false);
+    Ok(Json(named.select.of_state(hub.state(&hub.thread_row(&id)?, at, subgraphs).await?)))
 }
 
 pub(super) async fn update(
@@ -167,8 +171,10 @@ pub(super) async fn apply(
         Some(at) if hub.head(&row.id).await? == Some(at) => None,
         at => at,
     };
-    let thread = hub.thread(row, RunOptions::new().at(at))?;
-    let graph = hub.graph(row.graph().unwrap_or_default())?;
+    let name = row.graph().unwrap_or_default();
+    // Of its own, or it would have that of the run before it.
+    let thread = hub.thread(row, RunOptions::new().at(at).metadata("graph_id", name))?;
+    let graph = hub.graph(name)?;
     let as_node = update.as_node.map_or(AsNode::LastRun, AsNode::from);
     // No values stand for a copy of the checkpoint, which runs again from there.
     if update.values.is_null() && as_node == AsNode::LastRun && hub.head(&row.id).await?.is_some() {

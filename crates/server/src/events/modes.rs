@@ -93,9 +93,16 @@ impl Modes {
         self.0.contains(&mode)
     }
 
-    /// Returns the names, as runs show them.
+    /// Returns whether checkpoints or the ids of tasks, which contain them, are shown.
+    pub(crate) fn show_checkpoints(&self) -> bool {
+        use Mode::{Checkpoints, Debug, Events, Tasks};
+        [Tasks, Checkpoints, Debug, Events].iter().any(|mode| self.has(*mode))
+    }
+
+    /// Returns the names in the order of the request, as runs show them.
     pub(crate) fn names(&self) -> Vec<&'static str> {
-        NAMES.iter().filter(|(_, mode)| self.has(*mode)).map(|(name, _)| *name).collect()
+        let name = |mode: &Mode| NAMES.iter().find(|(_, known)| known == mode).map(|(name, _)| *name);
+        self.0.iter().filter_map(name).collect()
     }
 
     /// Returns the modes of the graph's own stream from which these are made.
@@ -133,7 +140,7 @@ mod tests {
         assert_eq!(Modes::read(&json!([])), Ok(Modes::default()));
         assert_eq!(Modes::read(&json!("updates")), Ok(Modes(vec![Mode::Updates])));
         let twice = Modes::read(&json!(["messages-tuple", "values", "values"])).unwrap();
-        assert_eq!(twice.names(), ["values", "messages-tuple"]);
+        assert_eq!(twice.names(), ["messages-tuple", "values"]);
         for wrong in [json!("event"), json!(["value"]), json!(3), json!([3])] {
             assert_eq!(Modes::read(&wrong).unwrap_err().status, 422, "{wrong}");
         }

@@ -157,7 +157,7 @@ impl RunsProjection {
             // The graph of the run asks the same under the id that takes an answer.
             Kind::Interrupt(_) if !namespace.is_empty() => Vec::new(),
             Kind::Interrupt(interrupt) => {
-                let interrupts = json!([with_schema(interrupt)]);
+                let interrupts = json!([state::interrupt_with_schema(interrupt)]);
                 one(Mode::Updates, "updates", json!({ "__interrupt__": interrupts }))
             }
             Kind::Paused { interrupts, .. } if interrupts.is_empty() => {
@@ -165,7 +165,7 @@ impl RunsProjection {
             }
             Kind::Paused { interrupts, values } => {
                 let mut values = shown(values);
-                values["__interrupt__"] = interrupts.iter().map(with_schema).collect();
+                values["__interrupt__"] = interrupts.iter().map(state::interrupt_with_schema).collect();
                 one(Mode::Values, "values", values)
             }
             Kind::TaskStart { at_ms, task, input } => {
@@ -227,12 +227,14 @@ impl RunsProjection {
             Value::Object(channels) => shown(channels),
             other => other.clone(),
         };
+        let mut metadata = self.about.full_metadata();
+        metadata.remove("thread_id");
         json!({
             "id": self.task_id(namespace, task.slot),
             "name": task.node,
             "input": input,
             "triggers": [],
-            "metadata": {},
+            "metadata": metadata,
         })
     }
 
@@ -301,10 +303,7 @@ impl RunsProjection {
                     messages::accumulate(&mut so_far, &part.data);
                     so_far.insert("role".to_owned(), "assistant".into());
                     so_far.insert("id".to_owned(), part.id.as_str().into());
-                    Some(Frame::new(
-                        named("messages/partial"),
-                        json!([messages::message_to_wire(so_far.into())]),
-                    ))
+                    Some(Frame::new(named("messages/partial"), json!([messages::partial_to_wire(so_far)])))
                 }
                 PartKind::Full => Some(Frame::new(named("messages/complete"), json!([whole(part)]))),
                 PartKind::Discarded => None,
@@ -378,9 +377,4 @@ fn whole(part: &MessagePart) -> Value {
 
 fn shown(values: &Map<String, Value>) -> Value {
     state::shown_values(values.clone()).into()
-}
-
-/// Returns an interrupt as streams have it: always with the schema.
-fn with_schema(interrupt: &Interrupt) -> Value {
-    json!({ "value": interrupt.question, "id": interrupt.id, "response_schema": interrupt.schema })
 }

@@ -154,6 +154,7 @@ impl RunRow {
         let mut metadata = metadata.clone();
         metadata.insert("graph_id".to_owned(), self.graph.as_str().into());
         metadata.insert("assistant_id".to_owned(), self.assistant.as_str().into());
+        let names = |names: &Vec<String>| (!names.is_empty()).then(|| names.clone());
         let command = command.as_ref().map(
             |command| json!({ "update": command.update, "resume": command.resume, "goto": command.goto }),
         );
@@ -168,10 +169,10 @@ impl RunRow {
                 "input": input,
                 "command": command,
                 "config": config,
-                "context": context,
+                "context": context.as_object().cloned().unwrap_or_default(),
                 "stream_mode": self.plan.stream_modes,
-                "interrupt_before": self.plan.break_before,
-                "interrupt_after": self.plan.break_after,
+                "interrupt_before": names(&self.plan.break_before),
+                "interrupt_after": names(&self.plan.break_after),
                 "webhook": self.plan.webhook,
                 "temporary": self.plan.temporary,
                 "subgraphs": self.plan.subgraphs,

@@ -29,6 +29,13 @@ pub(super) struct Lane {
     pub(super) waiting: VecDeque<Arc<LiveRun>>,
 }
 
+impl Lane {
+    /// Returns whether a run waits or is under way. Clients see the end of a run before the lane is free.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.waiting.is_empty() || self.active.as_ref().is_some_and(|run| !run.log.has_ended())
+    }
+}
+
 /// The log of an ended run.
 pub(super) struct Retained {
     pub(super) thread: String,

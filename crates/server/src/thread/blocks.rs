@@ -28,7 +28,11 @@ pub(crate) struct MessageBlocks {
 enum Block {
     Text(String),
     Reasoning(String),
-    Call { index: u64, call: Call },
+    /// A call, with its number among the calls of the message.
+    Call {
+        index: u64,
+        call: Call,
+    },
 }
 
 impl MessageBlocks {
@@ -151,8 +155,9 @@ impl MessageBlocks {
         let (content, so_far) = match block {
             Block::Text(text) => (json!({ "type": "text", "text": "" }), text.clone()),
             Block::Reasoning(text) => (json!({ "type": "reasoning", "reasoning": "" }), text.clone()),
-            Block::Call { call: Call { id, name, arguments }, .. } => {
-                let content = json!({ "type": "tool_call_chunk", "id": id, "name": name, "args": "", "index": self.index });
+            Block::Call { index, call: Call { id, name, arguments } } => {
+                let content =
+                    json!({ "type": "tool_call_chunk", "id": id, "name": name, "args": "", "index": index });
                 (content, arguments.clone())
             }
         };

@@ -34,6 +34,11 @@ pub(crate) fn new_random() -> String {
     Uuid::new_v4().to_string()
 }
 
+/// Returns whether text is a UUID.
+pub(crate) fn is_uuid(text: &str) -> bool {
+    Uuid::try_parse(text).is_ok()
+}
+
 /// Returns the id of the assistant that a graph has from the start.
 pub(crate) fn of_graph(name: &str) -> String {
     Uuid::new_v5(&ASSISTANTS, name.as_bytes()).to_string()

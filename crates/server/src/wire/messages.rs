@@ -13,7 +13,7 @@
 
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
-use superstep_llm::{MessageData, Role, ToolCall, media::Media};
+use superstep_llm::{MessageData, Role, ToolCall, media::Media, text::partial_json};
 
 use crate::{
     error::ApiError,
@@ -138,6 +138,15 @@ pub(crate) fn result_to_wire(result: Value, tool: &str) -> Value {
     wire
 }
 
+/// Converts a message so far, whose calls have the arguments that are complete.
+pub(crate) fn partial_to_wire(mut so_far: Map<String, Value>) -> Value {
+    for call in so_far.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
+        let arguments = call["arguments"].as_str().unwrap_or_default();
+        call["arguments"] = partial_json(arguments).unwrap_or_else(|| json!({})).to_string().into();
+    }
+    message_to_wire(so_far.into())
+}
+
 /// Converts a piece of a message, with the fields of a stored message that are present, to a chunk of the API. `index` is that
 /// of its tool call, if it has a part of one.
 pub(crate) fn chunk_to_wire(id: &str, piece: &Value) -> Value {
@@ -165,10 +174,10 @@ pub(crate) fn chunk_to_wire(id: &str, piece: &Value) -> Value {
         );
         // A guess from this piece alone, as clients expect.
         if name.is_string() {
-            let args = args.as_str().and_then(|args| serde_json::from_str::<Map<String, Value>>(args).ok());
+            let args = partial_json(args.as_str().unwrap_or_default()).unwrap_or_else(|| json!({}));
             push(
                 &mut chunk["tool_calls"],
-                json!({ "name": name, "args": args.unwrap_or_default(), "id": id, "type": "tool_call" }),
+                json!({ "name": name, "args": args, "id": id, "type": "tool_call" }),
             );
         }
     }

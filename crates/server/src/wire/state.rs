@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use superstep_graph::{
     CheckpointId, Interrupt, RunError,
     checkpoint::CheckpointMeta,
-    erased::{JsonSnapshot, JsonTask},
+    erased::{JsonSnapshot, JsonTask, SubgraphValues},
 };
 
 use crate::wire::{ids, messages, time};
@@ -74,12 +74,17 @@ pub(crate) fn checkpoint_of(thread: &str, id: CheckpointId) -> Value {
     json!({ "checkpoint_id": ids::of_checkpoint(id), "thread_id": thread, "checkpoint_ns": "" })
 }
 
-/// Returns an interrupt as states and streams have it.
+/// Returns an interrupt as states have it.
 pub(crate) fn interrupt(interrupt: &Interrupt) -> Value {
     match &interrupt.schema {
         None => json!({ "id": interrupt.id, "value": interrupt.question }),
         Some(schema) => json!({ "id": interrupt.id, "value": interrupt.question, "response_schema": schema }),
     }
+}
+
+/// Returns an interrupt as streams and results have it: always with the schema.
+pub(crate) fn interrupt_with_schema(interrupt: &Interrupt) -> Value {
+    json!({ "value": interrupt.question, "id": interrupt.id, "response_schema": interrupt.schema })
 }
 
 /// Returns the pending interrupts of a snapshot by task.
@@ -106,6 +111,48 @@ pub(crate) fn full_metadata(
     metadata
 }
 
+/// Returns the state of the subgraph that a waiting task of a checkpoint called. `metadata` is that of its run.
+pub(crate) fn of_subgraph(
+    thread: &str,
+    (parent, task): (CheckpointId, &JsonTask),
+    subgraph: SubgraphValues,
+    metadata: Map<String, Value>,
+) -> Value {
+    let SubgraphValues { thread: child, checkpoint, values } = subgraph;
+    let namespace = ids::namespace_of(&child);
+    let place = |id| json!({ "checkpoint_id": ids::of_checkpoint(id), "thread_id": thread, "checkpoint_ns": namespace });
+    let next = &checkpoint.control.next;
+    let inner = (0u32..).zip(next).map(|(slot, node)| {
+        let asked = task.interrupts.iter().filter(|asked| next.len() == 1 || asked.node == *node);
+        json!({
+            "id": ids::of_task(checkpoint.id, slot),
+            "name": node,
+            "path": ["__pregel_pull", node],
+            "error": null,
+            "interrupts": asked.map(interrupt).collect::<Vec<_>>(),
+            "checkpoint": null,
+            "state": null,
+            "result": null,
+        })
+    });
+    let inner: Vec<_> = inner.collect();
+    let mut metadata = full_metadata(thread, &checkpoint, metadata);
+    metadata.insert("parents".to_owned(), json!({ "": ids::of_checkpoint(parent) }));
+    let before = checkpoint.parent.filter(|_| !checkpoint.parent_pruned);
+    json!({
+        "values": shown_values(values),
+        "next": next,
+        "tasks": inner,
+        "metadata": metadata,
+        "created_at": time::of_ms(checkpoint.created_ms),
+        "checkpoint": place(checkpoint.id),
+        "parent_checkpoint": before.map(place),
+        "interrupts": task.interrupts.iter().map(interrupt).collect::<Vec<_>>(),
+        "checkpoint_id": ids::of_checkpoint(checkpoint.id),
+        "parent_checkpoint_id": before.map(ids::of_checkpoint),
+    })
+}
+
 fn tasks(thread: &str, checkpoint: CheckpointId, tasks: &[JsonTask]) -> Vec<Value> {
     let task = |(slot, task): (u32, &JsonTask)| {
         let subgraph = task
@@ -120,7 +167,8 @@ fn tasks(thread: &str, checkpoint: CheckpointId, tasks: &[JsonTask]) -> Vec<Valu
             "id": ids::of_task(checkpoint, slot),
             "name": task.node,
             "path": ["__pregel_pull", task.node],
-            "error": task.error,
+            // A task that was stopped did not fail, and chat pages show the error of the last one.
+            "error": task.error.as_deref().filter(|error| *error != "cancelled"),
             "interrupts": task.interrupts.iter().map(interrupt).collect::<Vec<_>>(),
             "checkpoint": subgraph,
             "state": null,

@@ -412,7 +412,7 @@ async fn the_crons_of_another_user_do_not_exist() {
     let (_, assistant) = post("alice", "/assistants".to_owned(), json!({ "graph_id": "counter" })).await;
     let mut foreign = body;
     foreign["assistant_id"] = assistant["assistant_id"].clone();
-    assert_eq!(post("bob", "/runs/crons".to_owned(), foreign).await.0, 422);
+    assert_eq!(post("bob", "/runs/crons".to_owned(), foreign).await.0, 404);
 
     // Runs of a cron are those of its owner. One on a thread that another user has now begins none.
     server.stop().await;

@@ -55,9 +55,9 @@ pub(crate) fn counter() -> Compiled<Count> {
 
 #[derive(State, Clone, Debug, Default)]
 pub(crate) struct Approval {
-    euros: u32,
-    verdict: String,
-    sent: bool,
+    pub(crate) euros: u32,
+    pub(crate) verdict: String,
+    pub(crate) sent: bool,
 }
 
 /// A node that asks between two others.

@@ -21,6 +21,7 @@ mod mcp;
 #[path = "../../../postgres/tests/it/server.rs"]
 mod postgres;
 mod protocol;
+mod recorded;
 mod runs;
 mod state;
 mod store;

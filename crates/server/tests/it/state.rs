@@ -214,9 +214,15 @@ async fn a_waiting_subgraph_is_named_by_its_task() {
     let ask = json!({ "assistant_id": "parent", "input": { "euros": 20 }, "stream_mode": "updates", "stream_subgraphs": true });
     let events = server.stream(&thread, ask).await;
     let state = server.get(&format!("/threads/{thread}/state?subgraphs=true")).await;
-    let task = &state["tasks"][0];
+    let named = server.get(&format!("/threads/{thread}/state")).await;
+    let (task, named) = (&state["tasks"][0], &named["tasks"][0]);
     let namespace = format!("child:{}", task["id"].as_str().unwrap());
-    assert_eq!(task["checkpoint"], json!({ "thread_id": thread, "checkpoint_ns": namespace }));
+    assert_eq!(named["checkpoint"], json!({ "thread_id": thread, "checkpoint_ns": namespace }));
+    assert_eq!((&named["state"], &task["checkpoint"]), (&Value::Null, &Value::Null));
+    let inner = &task["state"];
+    assert_eq!((&inner["values"]["euros"], &inner["next"]), (&json!(20), &json!(["decide"])));
+    assert_eq!(inner["checkpoint"]["checkpoint_ns"], namespace);
+    assert_eq!(inner["tasks"][0]["interrupts"], task["interrupts"]);
     assert!(
         events.iter().any(|event| event.name == format!("updates|{namespace}")),
         "{namespace} {events:?}"

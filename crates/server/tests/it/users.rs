@@ -98,11 +98,7 @@ impl Owned {
     fn attempt(&self, endpoint: &str) -> (Value, (u16, Value)) {
         let Self { thread, run, assistant } = self;
         let runs = json!({ "assistant_id": assistant, "input": {} });
-        let unknown = format!(
-            "assistant `{assistant}` not found; the graphs of this server are `approve`, `assistant`, `chat`, `counter`, `fail`, \
-             `gate`, `key`, `parent`, `slow`, `two`, `write`"
-        );
-        let unknown = (422, json!({ "detail": unknown }));
+        let unknown = (404, json!({ "detail": format!("assistant `{assistant}` not found") }));
         let item = json!({ "namespace": [SECRET], "key": SECRET, "value": { "text": "of bob" } });
         match endpoint {
             "post /assistants" => {
@@ -122,9 +118,7 @@ impl Owned {
             "post /runs" | "post /runs/stream" | "post /runs/wait" => (runs, unknown),
             "post /runs/batch" => (json!([runs]), unknown),
             "post /runs/cancel" => (json!({ "thread_id": thread, "run_ids": [run] }), (204, json!(""))),
-            "get /.well-known/agent-card.json" => {
-                (Value::Null, (404, json!({ "detail": format!("assistant `{assistant}` not found") })))
-            }
+            "get /.well-known/agent-card.json" => (Value::Null, unknown),
             "post /agui/{graph}" => {
                 let missing = json!({ "detail": format!("thread `{thread}` not found") });
                 (json!({ "threadId": thread, "runId": "r", "messages": [] }), (404, missing))

@@ -43,9 +43,10 @@ pub(super) async fn command(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let json = read(&body)?;
+    let id = json["id"].as_u64();
     let command = match Command::read(json) {
         Ok(command) => command,
-        Err(refusal) => return Ok((StatusCode::BAD_REQUEST, Json(refusal.reply(None))).into_response()),
+        Err(refusal) => return Ok((StatusCode::BAD_REQUEST, Json(refusal.reply(id))).into_response()),
     };
     let id = command.id;
     Ok(Json(commands::reply(id, commands::execute(&hub, &user, &thread, command).await)).into_response())

@@ -132,9 +132,10 @@ impl Connection {
     async fn receive(&mut self, message: &[u8]) -> Result<(), Closed> {
         let json = serde_json::from_slice(message)
             .map_err(|error| Refusal::new(Code::InvalidArgument, format!("invalid JSON: {error}")));
+        let id = json.as_ref().ok().and_then(|json: &Value| json["id"].as_u64());
         let command = match json.and_then(Command::read) {
             Ok(command) => command,
-            Err(refusal) => return self.send(refusal.reply(None).to_string()).await,
+            Err(refusal) => return self.send(refusal.reply(id).to_string()).await,
         };
         let id = command.id;
         let result = match &*command.method {

@@ -118,7 +118,8 @@ impl Hub {
         let is_followed = self.thread_logs.get(&live.about.key()).is_some();
         let modes = if is_followed { Modes::of_threads() } else { live.modes.clone() };
         let mut options = self.options(live, row).at(at);
-        if is_followed && row.plan.durability == DurabilityPlan::Async {
+        // Otherwise checkpoints come late, and the ids of tasks contain them.
+        if modes.show_checkpoints() && row.plan.durability == DurabilityPlan::Async {
             options = options.durability(Durability::Sync);
         }
         let mut answered = Vec::new();

@@ -177,9 +177,10 @@ impl Hub {
             return Err(ApiError::not_found("thread", &thread));
         }
         let lane = lanes.lanes.get(&thread);
-        let mut open: Vec<_> =
-            lane.iter().flat_map(|lane| lane.active.iter().chain(&lane.waiting)).cloned().collect();
-        if strategy == Strategy::Reject && !open.is_empty() {
+        let is_busy = lane.is_some_and(Lane::is_busy);
+        let runs = lane.iter().flat_map(|lane| lane.active.iter().chain(&lane.waiting));
+        let mut open: Vec<_> = runs.filter(|run| run.end.borrow().is_none()).cloned().collect();
+        if strategy == Strategy::Reject && is_busy {
             return Err(ApiError::conflict(format!("thread `{thread}` is busy with another run")));
         }
         if open.len() > self.limits.queue {
@@ -354,12 +355,19 @@ impl Hub {
 
     /// Returns whether a run of the thread is under way or waits.
     pub(crate) fn is_busy(&self, thread: &str) -> bool {
+        self.lanes().lanes.get(thread).is_some_and(Lane::is_busy)
+    }
+
+    /// Returns whether a run of a thread may write to its log.
+    pub(crate) fn has_lane(&self, thread: &str) -> bool {
         self.lanes().lanes.contains_key(thread)
     }
 
     /// Returns the threads of which a run is under way or waits.
     pub(crate) fn busy(&self) -> BTreeSet<String> {
-        self.lanes().lanes.keys().cloned().collect()
+        let lanes = self.lanes();
+        let busy = lanes.lanes.iter().filter(|(_, lane)| lane.is_busy());
+        busy.map(|(thread, _)| thread.clone()).collect()
     }
 
     /// Stores that a run is to be stopped, so that no restart continues it. Returns whether it has not ended.

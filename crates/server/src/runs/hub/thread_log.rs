@@ -37,7 +37,7 @@ impl Hub {
 
     /// Drops the log of a thread if nothing is in it, no client reads it, and no run under way may write to it.
     pub(crate) fn release_log(&self, thread: &ThreadKey) {
-        if self.row_of(thread).is_none() || !self.is_busy(&thread.thread) {
+        if self.row_of(thread).is_none() || !self.has_lane(&thread.thread) {
             self.thread_logs.release(thread);
         }
     }

@@ -29,11 +29,16 @@ const PAGE: usize = 32;
 const MAX_PAGE: usize = 4_096;
 
 impl Hub {
-    /// Returns the state of a thread at a checkpoint, or at its head.
+    /// Returns the state of a thread at a checkpoint, or at its head, there with the states of `subgraphs`.
     ///
     /// # Errors
     /// 404 for an unknown checkpoint; those of the checkpointer.
-    pub(crate) async fn state(&self, row: &ThreadRow, at: Option<CheckpointId>) -> Result<Value, ApiError> {
+    pub(crate) async fn state(
+        &self,
+        row: &ThreadRow,
+        at: Option<CheckpointId>,
+        subgraphs: bool,
+    ) -> Result<Value, ApiError> {
         if row.graph().is_none() {
             return match at {
                 None => Ok(state::empty()),
@@ -46,7 +51,39 @@ impl Hub {
             at => at,
         };
         let snapshot = self.thread(row, RunOptions::new().at(at))?.state().await?;
-        self.shown(row, &snapshot).await
+        let mut state = self.shown(row, &snapshot).await?;
+        // Earlier states of subgraphs are not read.
+        if subgraphs && at.is_none() {
+            self.add_subgraphs(row, &snapshot, &mut state).await?;
+        }
+        Ok(state)
+    }
+
+    /// Adds the states of the subgraphs that waiting tasks called.
+    async fn add_subgraphs(
+        &self,
+        row: &ThreadRow,
+        snapshot: &JsonSnapshot,
+        state: &mut Value,
+    ) -> Result<(), ApiError> {
+        let Some(checkpoint) = &snapshot.checkpoint else { return Ok(()) };
+        let metadata = state["metadata"].as_object().cloned().unwrap_or_default();
+        let thread = self.thread(row, RunOptions::new())?;
+        for (task, shown) in snapshot.tasks.iter().zip(state["tasks"].as_array_mut().into_iter().flatten()) {
+            let mut paths = task.subgraphs.iter().map(ThreadId::path);
+            let Some(path) = paths.find(|path| path.0.len() == 1) else { continue };
+            let nodes = path.nodes().map(|node| node.as_str().to_owned()).collect();
+            let found = match thread.subgraph(nodes).await {
+                // A node called a graph of its own.
+                Err(RunError::NoSubgraph { .. }) => None,
+                found => found?,
+            };
+            let Some(found) = found else { continue };
+            let mut inner = state::of_subgraph(&row.id, (checkpoint.id, task), found, metadata.clone());
+            self.hide(row.graph().unwrap_or_default(), &mut inner["values"]);
+            (shown["state"], shown["checkpoint"]) = (inner, Value::Null);
+        }
+        Ok(())
     }
 
     /// Returns the values at the head of a thread; null before its first run.
@@ -160,7 +197,8 @@ impl Hub {
                 let mut values = state::shown_values(values).into();
                 self.hide(&live.about.graph, &mut values);
                 if !end.interrupts.is_empty() {
-                    values["__interrupt__"] = end.interrupts.iter().map(state::interrupt).collect();
+                    values["__interrupt__"] =
+                        end.interrupts.iter().map(state::interrupt_with_schema).collect();
                 }
                 values
             }
