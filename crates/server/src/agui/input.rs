@@ -98,7 +98,7 @@ impl RunAgentInput {
         let answers = self.resume.unwrap_or_default();
         // Clients before 1.0 answer by a command for LangGraph.
         let command = &self.forwarded_props["command"]["resume"];
-        if answers.is_empty() && !command.is_null() {
+        if answers.is_empty() && !open.is_empty() && !command.is_null() {
             request["command"] = json!({ "resume": command });
             return Ok(Ok(request));
         }

@@ -245,7 +245,7 @@ fn check_payload(hub: &Hub, row: &CronRow) -> Result<String, ApiError> {
 /// Returns a run of a cron, by the assistant as it is now.
 ///
 /// # Errors
-/// 422 if its user has no such assistant, or if the request does not fit the graph.
+/// 404 or 422 if its user has no such assistant, 422 if the request does not fit the graph.
 fn new_run_of(hub: &Hub, row: &CronRow) -> Result<NewRun, ApiError> {
     let request = serde_path_to_error::deserialize(Value::Object(Map::clone(&row.payload)));
     let mut new = new_run(hub, &row.user(), request.map_err(invalid_field)?)?;

@@ -294,7 +294,7 @@ pub(super) async fn begin_with(
     if existing.is_none() && !creates {
         return Err(missing());
     }
-    let mut new = new_run(hub, user, request)?;
+    let new = new_run(hub, user, request)?;
     let row = match existing {
         Some(row) => row,
         None => {
@@ -305,9 +305,6 @@ pub(super) async fn begin_with(
     if !user.owns(row.owner.as_ref()) {
         return Err(missing());
     }
-    // The run has the metadata of its thread under its own.
-    let own = std::mem::replace(&mut new.plan.metadata, row.metadata.clone());
-    new.plan.metadata.extend(own);
     hub.create(&row, new).await
 }
 
@@ -322,7 +319,7 @@ pub(super) async fn begin_stateless(
     queue_stateless(hub, user, new, keeps).await
 }
 
-/// Queues a run on a thread of its own, of the same id, which is deleted at the end unless the run `keeps` it.
+/// Queues a run on a thread of its own, which is deleted at the end unless the run `keeps` it.
 pub(super) async fn queue_stateless(
     hub: &Arc<Hub>,
     user: &User,
@@ -330,7 +327,7 @@ pub(super) async fn queue_stateless(
     keeps: bool,
 ) -> Result<Arc<LiveRun>, ApiError> {
     new.plan.temporary = !keeps;
-    let mut row = new_row(hub, user, new.id.clone(), Map::new()).await?;
+    let mut row = new_row(hub, user, ids::of_own_thread(&new.id), Map::new()).await?;
     row.temporary = !keeps;
     hub.threads.put(&row.id, row.clone()).await?;
     hub.create(&row, new).await

@@ -250,23 +250,26 @@ impl RunRequest {
 pub(crate) fn read_input(graph: &dyn JsonGraph, input: Value) -> Result<Value, ApiError> {
     let input = match input {
         Value::Null => return Ok(Value::Null),
-        Value::Object(input) => {
-            let input = known_channels(graph, input);
-            let full = messages::written_out(&input);
-            let stored = Value::from(messages::from_wire(input)?);
-            let is_untyped = || graph.input_schema()["properties"][messages::CHANNEL].is_boolean();
-            match full {
-                // A graph whose messages are texts takes them as they are.
-                Some(full) if is_untyped() || graph.check(&stored).is_err() => {
-                    messages::from_wire(full)?.into()
-                }
-                _ => stored,
-            }
-        }
-        other => other,
+        Value::Object(input) => known_channels(graph, input),
+        other => return graph.check(&other).map(|()| other).map_err(ApiError::from),
     };
-    graph.check(&input)?;
-    Ok(input)
+    let full = messages::written_out(&input).map(|full| messages::from_wire(full).map(Value::from));
+    let given = Value::from(messages::from_wire(input)?);
+    match (graph.check(&given), full) {
+        // Without a type the messages of a log may be anything.
+        (Ok(()), Some(Ok(full))) if has_untyped_log(graph) && graph.check(&full).is_ok() => Ok(full),
+        // A graph whose messages are texts takes them as they are.
+        (Ok(()), _) => Ok(given),
+        (Err(error), Some(Ok(full))) => graph.check(&full).map(|()| full).map_err(|_| error.into()),
+        (Err(_), Some(Err(error))) => Err(error),
+        (Err(error), None) => Err(error.into()),
+    }
+}
+
+fn has_untyped_log(graph: &dyn JsonGraph) -> bool {
+    let is_log =
+        graph.channels().iter().any(|channel| channel.name == messages::CHANNEL && !channel.exclusive);
+    is_log && graph.input_schema()["properties"][messages::CHANNEL].is_boolean()
 }
 
 fn known_channels(graph: &dyn JsonGraph, mut input: Map<String, Value>) -> Map<String, Value> {

@@ -3,6 +3,7 @@
 //! | on the wire | in superstep |
 //! |---|---|
 //! | thread, run: UUID version 7 | the thread's name; the id of a run's input |
+//! | thread of a stateless run: UUID version 5 of the run | the thread's name |
 //! | assistant of a graph: UUID version 5 of its name | the graph |
 //! | checkpoint: a UUID whose last 12 digits are the number | its number |
 //! | task: UUID version 5 of its checkpoint and slot | the two |
@@ -21,6 +22,9 @@ const ASSISTANTS: Uuid = uuid!("6ba7b821-9dad-11d1-80b4-00c04fd430c8");
 /// The namespace of tasks.
 const TASKS: Uuid = uuid!("3f0a4f0e-6d1b-5b0a-8a39-1c4d1d9f6a52");
 
+/// The namespace of the threads of stateless runs.
+const THREADS: Uuid = uuid!("8c2d7a56-0b7e-4f0c-9a53-5d1b6c8f3e17");
+
 /// The beginning of every checkpoint's id.
 const CHECKPOINT: &str = "00000000-0000-8000-8000-";
 
@@ -37,6 +41,11 @@ pub(crate) fn new_random() -> String {
 /// Returns whether text is a UUID.
 pub(crate) fn is_uuid(text: &str) -> bool {
     Uuid::try_parse(text).is_ok()
+}
+
+/// Returns the id of the own thread of a stateless run, which is the same if the run is stored again.
+pub(crate) fn of_own_thread(run: &str) -> String {
+    Uuid::new_v5(&THREADS, run.as_bytes()).to_string()
 }
 
 /// Returns the id of the assistant that a graph has from the start.

@@ -69,14 +69,17 @@ pub(crate) fn from_wire(mut update: Map<String, Value>) -> Result<Map<String, Va
 pub(crate) fn written_out(input: &Map<String, Value>) -> Option<Map<String, Value>> {
     let given = input.get(CHANNEL)?;
     let given = given.as_array().map_or_else(|| std::slice::from_ref(given), Vec::as_slice);
-    given.iter().any(|message| !message.is_object()).then(|| {
-        let full = |message: &Value| match message {
-            Value::String(text) => json!({ "type": "human", "content": text }),
-            Value::Array(pair) if pair.len() == 2 => json!({ "type": pair[0], "content": pair[1] }),
-            message => message.clone(),
-        };
+    let full = |message: &Value| match message {
+        Value::String(text) => Some(json!({ "type": "human", "content": text })),
+        Value::Array(pair) if pair.len() == 2 && pair[0].is_string() => {
+            Some(json!({ "type": pair[0], "content": pair[1] }))
+        }
+        _ => None,
+    };
+    given.iter().any(|message| full(message).is_some()).then(|| {
+        let all = given.iter().map(|message| full(message).unwrap_or_else(|| message.clone())).collect();
         let mut input = input.clone();
-        input.insert(CHANNEL.to_owned(), given.iter().map(full).collect());
+        input.insert(CHANNEL.to_owned(), all);
         input
     })
 }

@@ -119,6 +119,16 @@ async fn clients_before_the_first_version_are_shown_a_question_and_answer_it_by_
     let events = server.agui("approve", answer).await;
     let state = events.iter().rfind(|event| event["type"] == "STATE_SNAPSHOT").unwrap();
     assert_eq!(state["snapshot"], json!({ "euros": 9, "verdict": "yes", "sent": true }));
+    // The command of an earlier answer is no input of a thread that waits for nothing.
+    let said = json!([{ "id": "m1", "role": "user", "content": [
+        { "type": "text", "text": "hi" },
+        { "type": "image", "source": { "type": "data", "mimeType": "image/png", "value": "iVBORw0KGgo=" } },
+    ] }]);
+    let command =
+        json!({ "threadId": "t2", "messages": said, "forwardedProps": { "command": { "resume": "yes" } } });
+    let events = server.agui("chat", command).await;
+    let snapshot = events.iter().rfind(|event| event["type"] == "MESSAGES_SNAPSHOT").unwrap();
+    assert_eq!(snapshot["messages"][0], said[0]);
 }
 
 #[tokio::test]

@@ -2,7 +2,9 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use superstep_graph::{Cx, END, Log, START, State, StateGraph};
+use superstep_graph::{
+    Cx, END, JsonChannels, JsonState, JsonUpdate, Log, START, State, StateGraph, state::JsonReducer,
+};
 use superstep_server::Server;
 
 use crate::{
@@ -302,8 +304,47 @@ async fn a_message_is_also_a_text_a_pair_or_an_object_of_langchain() {
         assert_eq!((&said["type"], &said["content"]), (&json!("human"), &json!("hi")), "{given}");
     }
     let body = json!({ "assistant_id": "chat", "input": { "messages": [["judge", "hi"]] } });
-    let (status, detail) = server.refused(Method::POST, "/runs/wait", body).await;
-    assert_eq!((status, &*detail), (422, "messages.0: unknown author `judge`"));
+    let failed = server.post("/runs/wait", body).await["__error__"]["message"].clone();
+    assert!(failed.as_str().unwrap().contains("an item is an object with an `id`"), "{failed}");
+}
+
+/// The first bytes of a PNG, in the form of LangChain's content blocks.
+#[tokio::test]
+async fn an_image_comes_back_in_the_form_that_pages_show() {
+    let server = start().await;
+    let image = json!({ "type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo=" });
+    let message = |block: &Value| json!({ "type": "human", "id": "m1", "content": [{ "type": "text", "text": "this?" }, block] });
+    let thread = server.thread().await;
+    let run = |block: &Value| json!({ "assistant_id": "chat", "input": { "messages": [message(block)] } });
+    server.post(&format!("/threads/{thread}/runs/wait"), run(&image)).await;
+    let state = server.get(&format!("/threads/{thread}/state")).await;
+    let url = json!({ "url": "data:image/png;base64,iVBORw0KGgo=" });
+    let shown = json!([{ "type": "text", "text": "this?" }, { "type": "image_url", "image_url": url }]);
+    assert_eq!(state["values"]["messages"][0]["content"], shown);
+    for (block, expected) in [
+        (
+            json!({ "type": "image", "url": "https://example.org/a.png" }),
+            "media by address are not supported; send their data",
+        ),
+        (json!({ "type": "video" }), "expected a text, an image, audio or a file"),
+    ] {
+        let (status, detail) = server.refused(Method::POST, "/runs/wait", run(&block)).await;
+        assert_eq!((status, detail), (422, format!("messages.0.content.1: {expected}")));
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_short_message_stays_as_it_is() {
+    let channels = JsonChannels::new().with("messages", JsonReducer::LastValue);
+    let mut graph = StateGraph::with_initial("inbox", JsonState::new(&channels).unwrap());
+    let node = graph.add_node("node", async |_: JsonState, _: Cx| JsonUpdate::new());
+    graph.add_edge(START, node);
+    graph.add_edge(node, END);
+    let server = serve(Server::new().graph("inbox", graph.compile().unwrap())).await;
+    for given in [json!("3 unread"), json!(["hi"]), json!([["user", "hi"]]), Value::Null, json!(3)] {
+        let body = json!({ "assistant_id": "inbox", "input": { "messages": given } });
+        assert_eq!(server.post("/runs/wait", body).await["messages"], given);
+    }
 }
 
 #[derive(State, Clone, Debug, Default)]
@@ -321,4 +362,7 @@ async fn a_graph_whose_messages_are_texts_takes_them_as_they_are() {
     let server = serve(Server::new().graph("notes", graph.compile().unwrap())).await;
     let body = json!({ "assistant_id": "notes", "input": { "messages": ["hi"] } });
     assert_eq!(server.post("/runs/wait", body).await["messages"], json!(["hi", "noted"]));
+    let body = json!({ "assistant_id": "notes", "input": { "messages": ["hi", 3] } });
+    let (status, detail) = server.refused(Method::POST, "/runs/wait", body).await;
+    assert!(status == 422 && detail.contains("expected a string at `messages[1]`"), "{status} {detail}");
 }

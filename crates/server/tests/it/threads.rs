@@ -128,4 +128,25 @@ async fn a_thread_of_another_graph_is_refused_and_does_not_hide_the_others() {
     assert_eq!((&found[0]["values"], &found[1]["values"]["n"]), (&Value::Null, &json!(2)));
     let of_values = server.post("/threads/search", json!({ "values": { "n": 2 } })).await;
     assert_eq!(of_values[0]["thread_id"], other);
+    // Before the first run has ended there is no state.
+    let busy = server.thread().await;
+    let runs = format!("/threads/{busy}/runs");
+    let first = server.post(&runs, json!({ "assistant_id": "gate", "input": { "gate": "busy" } })).await;
+    let (status, detail) = server.refused(Method::POST, &runs, run("chat")).await;
+    assert_eq!((status, detail), (409, format!("thread `{busy}` is busy with a run of graph `gate`")));
+    let cancel = format!("{runs}/{}/cancel?wait=true", first["run_id"].as_str().unwrap());
+    assert_eq!(server.send(Method::POST, &cancel, json!({})).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_run_has_the_metadata_of_its_thread_except_what_the_server_sets() {
+    let server = start().await;
+    let metadata = json!({ "team": "tea", "by": "ada", "owner": "bob", "run_id": "r" });
+    let thread = server.post("/threads", json!({ "metadata": metadata })).await;
+    let runs = format!("/threads/{}/runs", thread["thread_id"].as_str().unwrap());
+    let run = json!({ "assistant_id": "counter", "input": {}, "metadata": { "by": "grace" } });
+    let metadata = server.post(&runs, run).await["metadata"].clone();
+    assert_eq!((&metadata["team"], &metadata["by"]), (&json!("tea"), &json!("grace")));
+    assert_eq!(metadata.get("owner"), None);
+    assert_ne!(metadata["run_id"], "r");
 }

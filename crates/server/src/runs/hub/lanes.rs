@@ -19,7 +19,7 @@ use crate::{
         thread::ThreadRow,
     },
     runs::{
-        hub::{Hub, run_key},
+        hub::{Hub, run_key, threads::IDS},
         lane::{Lane, Lanes, Retained},
         live::{LiveRun, RunEnd},
     },
@@ -37,6 +37,10 @@ pub(crate) struct NewRun {
     pub(crate) plan: Plan,
 }
 
+fn is_open_of_another(live: &LiveRun, graph: &str) -> bool {
+    !live.log.has_ended() && live.about.graph != graph
+}
+
 /// The effect of a cancellation.
 pub(crate) enum Cancelled {
     /// The run is being stopped.
@@ -52,18 +56,30 @@ impl Hub {
     /// stopped.
     ///
     /// # Errors
-    /// 400 if the thread belongs to another graph; 409 if it is busy and the strategy is to reject, or too many runs wait; 503 if the
-    /// server stops; those of the rows.
+    /// 400 if the thread belongs to another graph; 409 if it is busy with one, or busy and the strategy is to reject, or if too many
+    /// runs wait; 503 if the server stops; those of the rows.
     pub(crate) async fn create(
         self: &Arc<Self>,
         thread: &ThreadRow,
         new: NewRun,
     ) -> Result<Arc<LiveRun>, ApiError> {
-        let NewRun { id, assistant, graph, plan } = new;
+        let NewRun { id, assistant, graph, mut plan } = new;
+        if let Some(other) = self.live_of(&thread.id).iter().find(|live| is_open_of_another(live, &graph)) {
+            let (thread, other) = (&thread.id, &other.about.graph);
+            return Err(ApiError::conflict(format!(
+                "thread `{thread}` is busy with a run of graph `{other}`"
+            )));
+        }
         if thread.state_us.is_some() && thread.graph().is_some_and(|known| known != graph) {
             // The row of a thread names the graph that reads it, so that the thread of another one is refused.
             let options = RunOptions::new().thread(ThreadId::from(thread.id.as_str()));
             self.graph(&graph)?.thread(options).state().await?;
+        }
+        // The run has the metadata of its thread under its own.
+        let of_thread =
+            thread.metadata.iter().filter(|(name, _)| *name != "owner" && !IDS.contains(&name.as_str()));
+        for (name, value) in of_thread {
+            plan.metadata.entry(name).or_insert_with(|| value.clone());
         }
         let now_us = time::now_us();
         let row = RunRow {

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 use superstep_graph::{
     CheckpointId, History, RunError, RunOptions, ThreadId,
-    checkpoint::CheckpointMeta,
+    checkpoint::{CheckpointError, CheckpointMeta},
     erased::{AnyState, JsonSnapshot},
     error::chain,
 };
@@ -21,8 +21,8 @@ use crate::{
     wire::state,
 };
 
-/// The metadata of all runs.
-const IDS: [&str; 5] = ["graph_id", "assistant_id", "run_id", "thread_id", "run_attempt"];
+/// The metadata of all runs, which the server sets.
+pub(super) const IDS: [&str; 5] = ["graph_id", "assistant_id", "run_id", "thread_id", "run_attempt"];
 
 /// The number of checkpoints that are read at once; on the way to the beginning of a long run twice as many each time.
 const PAGE: usize = 32;
@@ -99,14 +99,14 @@ impl Hub {
     /// its values are null.
     ///
     /// # Errors
-    /// The errors of the checkpointer.
+    /// The checkpointer cannot be read at all.
     pub(crate) async fn listed_values(&self, row: &ThreadRow) -> Result<Value, ApiError> {
         if !self.has_values(row) {
             return Ok(Value::Null);
         }
         match self.thread(row, RunOptions::new())?.state().await {
             Ok(snapshot) => self.values_of(row, &snapshot),
-            Err(RunError::Checkpoint(error)) => Err(error.into()),
+            Err(RunError::Checkpoint(error @ CheckpointError::Storage { .. })) => Err(error.into()),
             Err(error) => {
                 tracing::warn!(
                     thread = row.id,
