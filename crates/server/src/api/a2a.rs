@@ -6,7 +6,7 @@
 //! | `GetTask` | `tasks/get` |
 //! | `CancelTask` | `tasks/cancel` |
 //!
-//! A context is a thread, and a task is a run that has ended or waits for an answer.
+//! A context is a thread, and a task is a run of it with the runs that answer its questions.
 //!
 //! Start at [`call`].
 
@@ -32,11 +32,14 @@ use crate::{
     error::ApiError,
     rows::run::{RunRow, RunStatus, Stop},
     runs::{
-        hub::{Hub, lanes::Cancelled},
+        hub::{Hub, lanes::Cancelled, run_key},
         request::RunRequest,
     },
     wire::{ids, time},
 };
+
+/// The name of the task in the metadata of a run that answers it.
+const TASK: &str = "a2a_task";
 
 /// A call by JSON-RPC 2.0.
 #[derive(JsonSchema, Deserialize)]
@@ -76,6 +79,15 @@ struct Part {
 #[derive(Deserialize)]
 struct Named {
     id: String,
+}
+
+/// A task of a user.
+struct Task {
+    id: String,
+    /// Its newest run.
+    row: RunRow,
+    /// `true` if no later run of the context has begun, so that the question that waits is its own.
+    is_last: bool,
 }
 
 /// Returns the card of an assistant; of the only graph, if none is named.
@@ -164,7 +176,7 @@ async fn send(hub: &Arc<Hub>, user: &User, assistant: String, params: Value) -> 
     let Message { message_id, context_id, task_id, parts } = message;
     // Clients of 1.0 may send empty ids.
     let given = |id: Option<String>| id.filter(|id| !id.is_empty());
-    let (context, task_id) = (given(context_id).unwrap_or_else(ids::new_ordered), given(task_id));
+    let (context, task_id) = (given(context_id), given(task_id));
     let (mut texts, mut data) = (Vec::new(), None);
     for part in parts {
         match part {
@@ -174,51 +186,90 @@ async fn send(hub: &Arc<Hub>, user: &User, assistant: String, params: Value) -> 
         }
     }
     let text = texts.join("\n");
-    let mut request = json!({ "assistant_id": assistant, "if_not_exists": "create" });
-    if task_id.is_some() {
-        request["command"] = json!({ "resume": data.unwrap_or_else(|| text.into()) });
+    let (context, request) = if let Some(id) = &task_id {
+        let thread = task_of(hub, user, id)?.row.thread;
+        if context.is_some_and(|context| context != thread) {
+            return Err(Failure::invalid(format!("contextId: task `{id}` belongs to another context")));
+        }
+        let answer = data.unwrap_or_else(|| text.into());
+        let command = json!({ "resume": answer });
+        (thread, json!({ "assistant_id": assistant, "command": command, "metadata": { TASK: id } }))
     } else {
-        let words = json!([{ "role": "user", "content": text, "id": message_id }]);
-        request["input"] = data.unwrap_or_else(|| json!({ "messages": words }));
-    }
+        let words = || json!({ "messages": [{ "role": "user", "content": text, "id": message_id }] });
+        let input = data.unwrap_or_else(words);
+        let request = json!({ "assistant_id": assistant, "if_not_exists": "create", "input": input });
+        (context.unwrap_or_else(ids::new_ordered), request)
+    };
     let request: RunRequest = arguments(request)?;
     let live = begin(hub, user, &context, request).await?;
     let end = live.ended().await;
     let id = task_id.unwrap_or_else(|| live.about.run.clone());
+    if end.is_left {
+        return Err(Failure::internal(format!(
+            "the server stops; task `{id}` continues when it starts again"
+        )));
+    }
+    if end.is_stopped {
+        return Ok(in_state(&id, &context, "canceled"));
+    }
     Ok(ended(&id, &context, hub.result(&live, &end)))
 }
 
-/// Returns a task. One that has ended has the values that its thread has now.
 async fn read(hub: &Hub, user: &User, params: Value) -> Result<Value, Failure> {
-    let row = run_of(hub, user, params)?;
-    let state = match row.status {
-        RunStatus::Pending => "submitted",
-        RunStatus::Running => "working",
-        RunStatus::Interrupted => "canceled",
-        RunStatus::Success | RunStatus::Error => {
-            return Ok(ended(&row.id, &row.thread, result_of(hub, &row).await?));
-        }
-    };
-    Ok(task(&row.id, &row.thread, json!({ "state": state })))
+    let Named { id } = arguments(params)?;
+    shown(hub, task_of(hub, user, &id)?).await
 }
 
 async fn cancel(hub: &Arc<Hub>, user: &User, params: Value) -> Result<Value, Failure> {
-    let row = run_of(hub, user, params)?;
-    match hub.cancel_run(&row.thread, &row.id, Stop::Interrupt, "the client cancelled the task").await? {
-        Cancelled::Nothing => return Err(Failure::ended_task(&row.id)),
+    let Named { id } = arguments(params)?;
+    let task = task_of(hub, user, &id)?;
+    let (thread, run) = (&task.row.thread, &task.row.id);
+    match hub.cancel_run(thread, run, Stop::Interrupt, "the client cancelled the task").await? {
+        Cancelled::Nothing => return Err(Failure::ended_task(&id)),
         Cancelled::Stopping(live) => drop(live.ended().await),
         Cancelled::AtNextStart => {}
     }
-    Ok(task(&row.id, &row.thread, json!({ "state": "canceled" })))
+    match hub.runs.get(&run_key(thread, run)) {
+        Some(row) => shown(hub, Task { row, ..task }).await,
+        // It was deleted at its end.
+        None => Ok(in_state(&id, thread, "canceled")),
+    }
 }
 
-/// Returns the run that a task is.
-fn run_of(hub: &Hub, user: &User, params: Value) -> Result<RunRow, Failure> {
-    let Named { id } = arguments(params)?;
-    let is_theirs = |row: &RunRow| {
-        row.id == id && hub.threads.get(&row.thread).is_some_and(|thread| user.owns(thread.owner.as_ref()))
+/// Returns a task by its id, which is that of its first run.
+fn task_of(hub: &Hub, user: &User, id: &str) -> Result<Task, Failure> {
+    let live = hub.live(id).map(|live| live.about.thread.clone());
+    let thread = live.or_else(|| Some(hub.runs.list(|row| row.id == id).pop()?.thread));
+    let is_theirs =
+        |thread: &String| hub.threads.get(thread).is_some_and(|row| user.owns(row.owner.as_ref()));
+    let runs = thread.filter(is_theirs).map(|thread| hub.runs_of(&thread)).unwrap_or_default();
+    let mut is_last = true;
+    for row in runs.into_iter().rev() {
+        if row.id == id || row.plan.metadata.get(TASK).is_some_and(|task| task == id) {
+            return Ok(Task { id: id.to_owned(), row, is_last });
+        }
+        is_last &= row.head.is_none();
+    }
+    Err(Failure::unknown_task(id))
+}
+
+/// Returns a task for clients. One that has ended has the values that its thread has now.
+async fn shown(hub: &Hub, Task { id, row, is_last }: Task) -> Result<Value, Failure> {
+    let state = match row.status {
+        RunStatus::Success | RunStatus::Error => {
+            let mut values = result_of(hub, &row).await?;
+            if let Some(values) = values.as_object_mut().filter(|_| !is_last) {
+                values.remove("__interrupt__");
+            }
+            return Ok(ended(&id, &row.thread, values));
+        }
+        RunStatus::Interrupted => "canceled",
+        // It ends at its turn, or when the server starts again.
+        _ if row.stop.is_some() => "canceled",
+        RunStatus::Pending => "submitted",
+        RunStatus::Running => "working",
     };
-    hub.runs.list(is_theirs).pop().ok_or_else(|| Failure::unknown_task(&id))
+    Ok(in_state(&id, &row.thread, state))
 }
 
 fn arguments<T: DeserializeOwned>(params: Value) -> Result<T, Failure> {
@@ -228,6 +279,10 @@ fn arguments<T: DeserializeOwned>(params: Value) -> Result<T, Failure> {
 fn task(id: &str, context: &str, mut status: Value) -> Value {
     status["timestamp"] = time::text(time::now_us()).into();
     json!({ "kind": "task", "id": id, "contextId": context, "status": status })
+}
+
+fn in_state(id: &str, context: &str, state: &str) -> Value {
+    task(id, context, json!({ "state": state }))
 }
 
 /// Returns the task of a run with this result.
@@ -246,7 +301,7 @@ fn ended(id: &str, context: &str, mut values: Value) -> Value {
         Some(text) => text_part(text),
         None => data_part(values.take()),
     };
-    let mut task = task(id, context, json!({ "state": "completed" }));
+    let mut task = in_state(id, context, "completed");
     task["artifacts"] = json!([{ "artifactId": format!("{id}.result"), "parts": [part] }]);
     task
 }

@@ -39,8 +39,6 @@ async def main():
         assert waits["status"]["state"] == "TASK_STATE_INPUT_REQUIRED", waits
         seen = MessageToDict(await approve.get_task(types.GetTaskRequest(id=waits["id"])))
         assert seen["status"]["message"] == waits["status"]["message"], seen
-        done = await send(approve, {"text": "yes"}, taskId=waits["id"], contextId=waits["contextId"])
-        assert done["artifacts"][0]["parts"][0]["data"]["verdict"] == "yes", done
         for call, request, refused in [
             (approve.cancel_task, types.CancelTaskRequest(id=waits["id"]), TaskNotCancelableError),
             (approve.get_task, types.GetTaskRequest(id="none"), TaskNotFoundError),
@@ -49,6 +47,12 @@ async def main():
                 raise AssertionError(await call(request))
             except refused:
                 pass
+        # The task knows its context.
+        done = await send(approve, {"text": "yes"}, taskId=waits["id"])
+        assert done["id"] == waits["id"] and done["contextId"] == waits["contextId"], done
+        assert done["artifacts"][0]["parts"][0]["data"]["verdict"] == "yes", done
+        seen = MessageToDict(await approve.get_task(types.GetTaskRequest(id=waits["id"])))
+        assert seen["artifacts"] == done["artifacts"], seen
         failed = await send(await client_of(http, "fail"), {"data": {"n": 1}})
         assert failed["status"]["state"] == "TASK_STATE_FAILED", failed
     print("done")
