@@ -84,7 +84,7 @@ struct Named {
 /// A task of a user.
 struct Task {
     id: String,
-    /// Its newest run.
+    /// The newest of its runs.
     row: RunRow,
     /// `true` if no later run of the context has begun, so that the question that waits is its own.
     is_last: bool,
