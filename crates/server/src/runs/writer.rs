@@ -73,7 +73,7 @@ impl<'a> LogWriter<'a> {
             writer.is_continued = !batches.is_empty();
             writer.last_checkpoint = last_checkpoint(&batches);
             let root = ThreadId::from(live.about.thread.as_str());
-            let (repeated, voids) = Repeated::read(&*hub.checkpointer, &root, &batches).await?;
+            let (repeated, voids) = Repeated::read(&*hub.checkpointer, &root, head, &batches).await?;
             writer.repeated = repeated;
             events.extend(voids);
         }
@@ -164,8 +164,8 @@ impl<'a> LogWriter<'a> {
         }
         let batch = Batch { entries, write };
         journal.append(self.hub.next_number(), &batch).await?;
-        if batch.write.as_ref().is_some_and(Mark::is_of_root) {
-            self.repeated.end_superstep();
+        if let Some(mark) = batch.write.as_ref().filter(|mark| mark.is_of_root()) {
+            self.repeated.end_superstep(mark.checkpoint);
         }
         Ok(batch.entries)
     }
