@@ -193,7 +193,7 @@ fn comparable(event: &RunEvent) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{slice::from_ref, sync::Arc};
 
     use serde_json::json;
     use superstep_graph::{Cx, END, MemoryCheckpointer, START, State, StateGraph};
@@ -253,9 +253,9 @@ mod tests {
     async fn an_event_of_a_superstep_that_another_process_stored_is_not_awaited() {
         let started = RunEvent::root(Kind::Started { head: None });
         let batches = [
-            batch(&[started.clone()], Some(CheckpointId(1))),
+            batch(from_ref(&started), Some(CheckpointId(1))),
             batch(&[said("one")], None),
-            batch(&[started], Some(CheckpointId(2))),
+            batch(from_ref(&started), Some(CheckpointId(2))),
         ];
         let (root, heads) = (ThreadId::from("t"), BTreeMap::from([(ThreadId::from("t"), 2)]));
         assert!(unstored(&heads, &root, 2, &batches).is_empty());
