@@ -241,6 +241,8 @@ const steps = {
     await page.keyboard.press('Enter');
     await page.getByRole('button', { name: 'Refuse…' }).waitFor();
     const message = page.locator('article.user').last();
+    // The question may be shown before the message.
+    await message.getByText('Version 1, please.').waitFor();
     await message.getByRole('button', { name: 'Edit' }).click();
     const dialog = page.getByRole('dialog');
     const field = dialog.getByRole('textbox');
