@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use superstep_graph::erased::JsonGraph;
 
-use super::extract::{Body, DONE, IfExists, Page, Query, SortOrder, or_empty, select};
+use super::extract::{Body, DONE, IfExists, Page, Query, SortOrder, or_empty};
 use crate::{
     access::User,
     error::ApiError,
@@ -123,9 +123,8 @@ pub(super) async fn search(
             ));
         }
     }
-    let (page, total) = (Page::new(search.limit, search.offset)?, found.len());
-    let entries = page.of(found).iter().map(|row| select(row.to_wire(), search.select.as_deref())).collect();
-    Ok(page.answer(entries, total))
+    let page = Page::new(search.limit, search.offset)?;
+    Ok(page.answer_rows(found, AssistantRow::to_wire, search.select.as_deref()))
 }
 
 pub(super) async fn count(

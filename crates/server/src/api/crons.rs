@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::{
-    extract::{Body, DONE, Page, SortOrder, invalid_field, or_empty, select},
+    extract::{Body, DONE, Page, SortOrder, invalid_field, or_empty},
     runs::new_run,
     system::crons_refused,
 };
@@ -162,9 +162,8 @@ pub(super) async fn search(
             ));
         }
     }
-    let (page, total) = (Page::new(search.limit, search.offset)?, found.len());
-    let entries = page.of(found).iter().map(|row| select(row.to_wire(), search.select.as_deref())).collect();
-    Ok(page.answer(entries, total))
+    let page = Page::new(search.limit, search.offset)?;
+    Ok(page.answer_rows(found, CronRow::to_wire, search.select.as_deref()))
 }
 
 pub(super) async fn count(

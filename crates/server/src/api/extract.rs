@@ -144,6 +144,18 @@ impl Page {
         all.into_iter().skip(self.offset).take(self.limit).collect()
     }
 
+    /// Returns an answer with the selected fields of the rows of this page.
+    pub(crate) fn answer_rows<T>(
+        self,
+        found: Vec<T>,
+        to_wire: impl Fn(&T) -> Value,
+        fields: Option<&[String]>,
+    ) -> Response {
+        let total = found.len();
+        let entries = self.of(found).iter().map(|row| select(to_wire(row), fields)).collect();
+        self.answer(entries, total)
+    }
+
     /// Returns an answer with the entries of this page, and the headers that say what else there is.
     pub(crate) fn answer(self, entries: Vec<Value>, total: usize) -> Response {
         let next = self.offset + entries.len();

@@ -295,6 +295,33 @@ async fn rows_that_cannot_be_written_lose_and_repeat_no_time() {
     join_all(failures).await;
 }
 
+/// The run has ended, and its thread is deleted, before its cron can be written again.
+#[tokio::test]
+async fn a_deleted_run_is_not_repeated_when_its_cron_could_not_be_written() {
+    let storage = Storage::in_memory();
+    let server = storage.start().await;
+    let body = json!({ "assistant_id": "counter", "schedule": "@yearly", "input": { "n": 1 } });
+    let cron = id(&server.post("/runs/crons", body).await);
+    server.stop().await;
+    storage.change(&cron, |row| row["next_us"] = 1.into()).await;
+    let rows = FailsOnce { rows: storage.rows.clone(), table: "crons", before: 1.into() };
+    let server = serve(storage.server().rows(Arc::new(rows))).await;
+    let namespace = Namespace::new(["superstep-server", "crons"]).unwrap();
+    let begins = async || storage.rows.get(&namespace, &cron).await.unwrap().unwrap().value["begins"].clone();
+    while begins().await.is_null() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let success = "superstep_runs_total{graph=\"counter\",status=\"success\"} 1";
+    let metrics = async || server.send(Method::GET, "/metrics", json!({})).await.text().await.unwrap();
+    while !metrics().await.contains(success) || !begins().await.is_null() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // Another one would be under way, or have ended.
+    let runs = metrics().await;
+    assert!(runs.contains(success) && runs.contains("superstep_runs_running 0"), "{runs}");
+    assert_eq!(server.post("/threads/count", json!({})).await, 0);
+}
+
 #[tokio::test]
 async fn a_time_that_comes_after_the_end_of_a_cron_begins_no_run() {
     let storage = Storage::in_memory();

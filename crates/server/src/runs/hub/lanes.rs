@@ -37,10 +37,6 @@ pub(crate) struct NewRun {
     pub(crate) plan: Plan,
 }
 
-fn is_open_of_another(live: &LiveRun, graph: &str) -> bool {
-    !live.log.has_ended() && live.about.graph != graph
-}
-
 /// The effect of a cancellation.
 pub(crate) enum Cancelled {
     /// The run is being stopped.
@@ -64,16 +60,8 @@ impl Hub {
         new: NewRun,
     ) -> Result<Arc<LiveRun>, ApiError> {
         let NewRun { id, assistant, graph, mut plan } = new;
-        if let Some(other) = self.live_of(&thread.id).iter().find(|live| is_open_of_another(live, &graph)) {
-            let (thread, other) = (&thread.id, &other.about.graph);
-            return Err(ApiError::conflict(format!(
-                "thread `{thread}` is busy with a run of graph `{other}`"
-            )));
-        }
-        if thread.state_us.is_some() && thread.graph().is_some_and(|known| known != graph) {
-            // The row of a thread names the graph that reads it, so that the thread of another one is refused.
-            let options = RunOptions::new().thread(ThreadId::from(thread.id.as_str()));
-            self.graph(&graph)?.thread(options).state().await?;
+        if thread.graph().is_some_and(|known| known != graph) {
+            self.check_graph(thread, &graph).await?;
         }
         // The run has the metadata of its thread under its own.
         let of_thread =
@@ -103,6 +91,26 @@ impl Hub {
         let stored = self.store_new(thread, &row, &replaced).await;
         live.stored.send_replace(Some(stored.is_ok()));
         stored.map(|()| live)
+    }
+
+    /// Checks that a thread whose row names another graph has no run and no state of one.
+    ///
+    /// # Errors
+    /// 409 for a run that has not ended, 400 for a state.
+    async fn check_graph(&self, thread: &ThreadRow, graph: &str) -> Result<(), ApiError> {
+        let is_other = |live: &&Arc<LiveRun>| !live.log.has_ended() && live.about.graph != graph;
+        if let Some(other) = self.live_of(&thread.id).iter().find(is_other) {
+            let (thread, other) = (&thread.id, &other.about.graph);
+            return Err(ApiError::conflict(format!(
+                "thread `{thread}` is busy with a run of graph `{other}`"
+            )));
+        }
+        if thread.state_us.is_some() {
+            // The row of a thread names the graph that reads it, so that the thread of another one is refused.
+            let options = RunOptions::new().thread(ThreadId::from(thread.id.as_str()));
+            self.graph(graph)?.thread(options).state().await?;
+        }
+        Ok(())
     }
 
     /// Queues the runs that had not ended when the rows were stored, in the order of their creation, with their logs.
